@@ -1,0 +1,50 @@
+// Every size and switch of a cache, with its default. Nothing is read from the environment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "terrace/io.hpp"
+#include "terrace/policy.hpp"
+#include "terrace/units.hpp"
+
+namespace terrace {
+
+enum class LogLevel : std::uint8_t { debug, info, warning, error };
+
+struct Options {
+  // ---- Byte caps: hard at every instant, per cache.
+  std::uint64_t hbm_bytes = 0;   // own arena in device memory; 0: none, use registered pools
+  std::uint64_t dram_bytes = 0;  // host arena; 0: no DRAM tier
+  std::string
+      nvme_path;  // cache directory; empty: no NVMe tier. Needs a DRAM tier of at least 8 blocks
+  std::uint64_t nvme_bytes = 0;  // everything in that directory
+
+  // ---- How.
+  bool huge_pages = true;  // ask for them; the statistics say whether they came
+  bool pin_dram = true;    // page-lock the DRAM arena for the device, where possible
+  bool prefault = true;    // touch the DRAM arena at open(): slow then, steady afterwards
+  bool io_uring = true;    // false: plain file I/O
+  bool direct_io = true;   // false: through the page cache
+  std::uint32_t io_queue_depth = 64;  // NVMe requests in flight; writes get at most half
+  std::uint32_t layer_copy_bytes =
+      256 * 1024;  // layers are copied in groups of at least this, gates are per group
+  std::uint32_t fetches_max = 256;  // fetches and stores in progress; one more is told retry_later
+  bool driver_thread = false;  // true: a thread of the cache polls; false: poll() is yours to call
+
+  // ---- The world. Empty: the real one.
+  std::shared_ptr<CopyEngine> device;  // empty: the host device
+  std::shared_ptr<Clock> clock;
+  std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t block_capacity)>
+      eviction;  // empty: LRU
+
+  // ---- Hooks, called from open(), close() and the thread that polls; never while a lock is held.
+  // They must not call the cache.
+  std::function<void(LogLevel, std::string_view)> log;
+  std::function<void(std::string_view step, std::uint64_t done, std::uint64_t total)> progress;
+};
+
+}  // namespace terrace

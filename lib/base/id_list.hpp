@@ -1,0 +1,71 @@
+// A doubly linked list of small numbers, each in it at most once: order without allocation. Storage
+// is two arrays sized once; several lists over the same numbers are several IdLists. Thread rule:
+// one caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/assert.hpp"
+
+namespace terrace::internal {
+
+class IdList {
+ public:
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  explicit IdList(std::uint32_t capacity = 0) : links_(capacity, Link{kOut, kOut}) {}
+
+  bool contains(std::uint32_t id) const noexcept { return links_[id].next != kOut; }
+  std::uint32_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  std::uint32_t front() const noexcept { return front_; }
+  std::uint32_t next(std::uint32_t id) const noexcept { return links_[id].next; }
+
+  void push_back(std::uint32_t id) noexcept {
+    TERRACE_ASSERT(id < links_.size() && !contains(id), id);
+    links_[id] = Link{back_, kNone};
+    (back_ == kNone ? front_ : links_[back_].next) = id;
+    back_ = id;
+    ++size_;
+  }
+
+  // REQUIRES: contains(before).
+  void insert_before(std::uint32_t id, std::uint32_t before) noexcept {
+    TERRACE_ASSERT(id < links_.size() && !contains(id) && contains(before), id);
+    const std::uint32_t previous = links_[before].previous;
+    links_[id] = Link{previous, before};
+    (previous == kNone ? front_ : links_[previous].next) = id;
+    links_[before].previous = id;
+    ++size_;
+  }
+
+  void remove(std::uint32_t id) noexcept {
+    TERRACE_ASSERT(id < links_.size() && contains(id), id);
+    const Link link = links_[id];
+    (link.previous == kNone ? front_ : links_[link.previous].next) = link.next;
+    (link.next == kNone ? back_ : links_[link.next].previous) = link.previous;
+    links_[id] = Link{kOut, kOut};
+    --size_;
+  }
+
+  // Returns: the front, taken out; kNone where empty.
+  std::uint32_t pop_front() noexcept {
+    const std::uint32_t id = front_;
+    if (id != kNone) remove(id);
+    return id;
+  }
+
+ private:
+  static constexpr std::uint32_t kOut = 0xfffffffeu;
+  struct Link {
+    std::uint32_t previous;
+    std::uint32_t next;
+  };
+  std::vector<Link> links_;
+  std::uint32_t front_ = kNone;
+  std::uint32_t back_ = kNone;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace terrace::internal

@@ -1,0 +1,83 @@
+// Requests in flight; see request_table.hpp.
+#include "io/request_table.hpp"
+
+#include <cerrno>
+
+#include "io/block_file.hpp"
+
+namespace terrace::internal {
+namespace {
+
+constexpr std::uint8_t retries_max = 8;
+constexpr int unfinished = -1;
+
+std::uint32_t slot_of(RequestTable::Tag tag) {
+  return static_cast<std::uint32_t>(tag);
+}
+std::uint32_t generation_of(RequestTable::Tag tag) {
+  return static_cast<std::uint32_t>(tag >> 32);
+}
+
+// ECANCELED: the kernel gives up what a thread had submitted when that thread ends.
+bool is_transient(int error) {
+  return error == EAGAIN || error == EINTR || error == ECANCELED;
+}
+
+}  // namespace
+
+RequestTable::RequestTable(std::uint32_t depth) : slots_(depth) {
+  free_.reserve(depth);
+  for (std::uint32_t slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
+}
+
+RequestTable::Tag RequestTable::add(const IoRequest& request, int os_error) {
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
+  Slot& slot = slots_[index];
+  slot = {.request = request, .generation = slot.generation, .os_error = os_error, .used = true};
+  return Tag{slot.generation} << 32 | index;
+}
+
+RequestTable::Outcome RequestTable::complete(Tag tag, std::int32_t transferred, IoResult& result) {
+  const std::uint32_t index = slot_of(tag);
+  if (index >= slots_.size()) return Outcome::foreign;
+  Slot& slot = slots_[index];
+  if (!slot.used || slot.generation != generation_of(tag)) return Outcome::foreign;
+  const int error = verdict(slot, transferred);
+  if (error == unfinished) return Outcome::again;
+  result = {slot.request.user_data, error};
+  slot.used = false;
+  ++slot.generation;
+  free_.push_back(index);
+  return Outcome::done;
+}
+
+// Returns: 0 or errno, the request's result; `unfinished`.
+int RequestTable::verdict(Slot& slot, std::int32_t transferred) {
+  if (slot.os_error != 0) return slot.os_error;
+  if (transferred == 0) return EIO;  // end of file: the file has become shorter
+  if (transferred < 0 && !is_transient(-transferred)) return -transferred;
+  // A part is counted in whole blocks: direct I/O cannot continue from elsewhere.
+  const std::uint32_t bytes = transferred < 0 ? 0 : static_cast<std::uint32_t>(transferred);
+  const std::uint32_t blocks = bytes / block_alignment * block_alignment;
+  if (bytes > slot.request.bytes - slot.done_bytes) return EIO;  // more than asked for: not trusted
+  slot.done_bytes += blocks;
+  if (slot.done_bytes == slot.request.bytes) return 0;
+  if (blocks == 0 && ++slot.retries > retries_max) return transferred < 0 ? -transferred : EIO;
+  return unfinished;
+}
+
+IoRequest RequestTable::rest(Tag tag) const {
+  const Slot& slot = slots_[slot_of(tag)];
+  IoRequest request = slot.request;
+  request.offset += slot.done_bytes;
+  request.data += slot.done_bytes;
+  request.bytes -= slot.done_bytes;
+  return request;
+}
+
+bool RequestTable::refused(Tag tag) const {
+  return slots_[slot_of(tag)].os_error != 0;
+}
+
+}  // namespace terrace::internal

@@ -1,0 +1,242 @@
+#include "move/block_store.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "move/block_state.hpp"
+
+namespace terrace::internal {
+namespace {
+
+constexpr std::uint32_t kEventCapacity = 8192;
+// How far a victim with a copy below is looked for before one without is taken: keeps the search
+// O(1).
+constexpr std::uint32_t kVictimSearchMax = 128;
+
+}  // namespace
+
+std::uint32_t BlockStore::table_capacity(const Sizes& sizes) noexcept {
+  // Every block in the table has a copy somewhere, but for the one that is being inserted.
+  std::uint32_t slots = 1;
+  for (const std::uint32_t count : sizes.slots) slots += count;
+  return slots;
+}
+
+BlockStore::BlockStore(const Sizes& sizes, std::unique_ptr<EvictionPolicy> policy,
+                       const Clock& clock, std::uint64_t incarnation)
+    : table_(table_capacity(sizes), sizes.block_tokens),
+      policy_(std::move(policy)),
+      clock_(clock),
+      events_(kEventCapacity, incarnation),
+      wants_dram_(sizes.slots[kDram0] > 0 ? table_.capacity() : 0),
+      wants_nvme_(sizes.slots[kNvme0] > 0 ? table_.capacity() : 0) {
+  for (PlaceId place = 0; place < kPlaceCount; ++place)
+    pools_[place] = SlotPool(sizes.slots[place]);
+}
+
+BlockId BlockStore::insert(const RecordMeta& meta, BlockId parent) noexcept {
+  const BlockId id = table_.insert(meta);
+  if (id != kNoBlock) table_[id].parent_hint = parent;
+  return id;
+}
+
+void BlockStore::drop_if_gone(BlockId id) noexcept {
+  const auto gone = [](const Residency& copy) {
+    return copy.state == BlockState::absent && copy.pins == 0;
+  };
+  if (std::ranges::all_of(table_[id].at, gone)) table_.erase(id);
+}
+
+void BlockStore::pin(BlockId id, PlaceId place) noexcept {
+  Residency& copy = at(id, place);
+  TERRACE_ASSERT(copy.state != BlockState::absent, id);
+  if (copy.pins++ == 0) ++stats_.places[place].pinned_blocks;
+}
+
+void BlockStore::unpin(BlockId id, PlaceId place) noexcept {
+  Residency& copy = at(id, place);
+  TERRACE_ASSERT(copy.pins > 0, id);
+  if (--copy.pins > 0) return;
+  --stats_.places[place].pinned_blocks;
+  if (copy.state != BlockState::quarantined) return;
+  give_back_slot(id, place);
+  // A copy that arrived in HBM meanwhile took this one for coming, and asked for no spill.
+  if (place == kDram0 && state(id, kHbm0) == BlockState::resident && !wants_dram_.contains(id)) {
+    wants_dram_.push_back(id);
+  }
+  drop_if_gone(id);
+}
+
+std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss) noexcept {
+  const std::uint32_t slot = pools_[place].acquire();
+  if (slot != kNoSlot) return slot;
+  const BlockId victim = choose_victim(place, loss);
+  if (victim == kNoBlock) return kNoSlot;
+  evict(victim, place);
+  return pools_[place].acquire();
+}
+
+bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {
+  const std::uint32_t slot = acquire_slot(place, loss);
+  if (slot == kNoSlot) return false;
+  attach(id, place, slot);
+  return true;
+}
+
+void BlockStore::attach(BlockId id, PlaceId place, std::uint32_t slot) noexcept {
+  TERRACE_ASSERT(pools_[place].is_used(slot), slot);
+  at(id, place).slot = slot;
+  advance(id, place, BlockState::landing);
+  pin(id, place);
+}
+
+void BlockStore::finish_landing(BlockId id, PlaceId place) noexcept {
+  advance(id, place, BlockState::resident);
+  became_resident(id, place);
+  unpin(id, place);
+}
+
+void BlockStore::fail_landing(BlockId id, PlaceId place) noexcept {
+  TERRACE_ASSERT(state(id, place) == BlockState::landing, id);
+  advance(id, place, BlockState::quarantined);
+  unpin(id, place);
+}
+
+void BlockStore::evict(BlockId id, PlaceId place) noexcept {
+  TERRACE_ASSERT(at(id, place).pins == 0, id);
+  policy_->removed(place, id);
+  forget_wants(id, place);
+  count_departure(id, place);
+  give_back_slot(id, place);
+  drop_if_gone(id);
+}
+
+void BlockStore::condemn(BlockId id, PlaceId place) noexcept {
+  Residency& copy = at(id, place);
+  TERRACE_ASSERT(copy.state == BlockState::resident, id);
+  policy_->removed(place, id);
+  forget_wants(id, place);
+  pools_[place].quarantine(copy.slot);
+  copy.slot = kNoSlot;
+  advance(id, place, BlockState::quarantined);
+  if (copy.pins > 0) return;
+  give_back_slot(id, place);
+  drop_if_gone(id);
+}
+
+void BlockStore::recover(BlockId id, PlaceId place, std::uint32_t slot) noexcept {
+  TERRACE_ASSERT(pools_[place].is_used(slot), slot);
+  at(id, place).slot = slot;
+  advance(id, place, BlockState::resident);
+  became_resident(id, place);
+  ++stats_.recovered_blocks;
+}
+
+void BlockStore::touch_chain(std::span<const BlockId> chain) noexcept {
+  for (auto id = chain.rbegin(); id != chain.rend(); ++id) {
+    if (*id == kNoBlock) continue;
+    for (PlaceId place = 0; place < kPlaceCount; ++place) {
+      if (state(*id, place) == BlockState::resident) policy_->touched(place, *id);
+    }
+  }
+}
+
+std::uint64_t BlockStore::drop_all(PlaceId place, std::vector<std::uint32_t>* slots) {
+  std::uint64_t count = 0;
+  for (BlockId id = policy_->coldest(place); id != kNoBlock;) {
+    const BlockId next = policy_->next_warmer(place, id);
+    if (at(id, place).pins == 0) {
+      if (slots != nullptr) slots->push_back(at(id, place).slot);
+      evict(id, place);
+      ++count;
+    }
+    id = next;
+  }
+  return count;
+}
+
+Stats BlockStore::snapshot() const {
+  Stats stats = stats_;
+  for (PlaceId place = 0; place < kPlaceCount; ++place) {
+    PlaceStats& out = stats.places[place];
+    out.capacity_blocks = pools_[place].capacity();
+    out.free_blocks = pools_[place].free();
+    out.used_blocks = pools_[place].used();
+    out.quarantined_blocks = pools_[place].quarantined();
+  }
+  stats.spill_backlog_blocks = wants_dram_.size() + wants_nvme_.size();
+  return stats;
+}
+
+// The only place where a state changes.
+void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
+  Residency& copy = at(id, place);
+  TERRACE_ASSERT(is_legal(copy.state, to), id);
+  const Block& block = table_[id];
+  events_.push(Event{.time_ns = clock_.now().count(),
+                     .place = place,
+                     .from = copy.state,
+                     .to = to,
+                     .depth = block.depth,
+                     .key = block.self.key,
+                     .parent = block.parent.key});
+  copy.state = to;
+}
+
+void BlockStore::became_resident(BlockId id, PlaceId place) noexcept {
+  const BlockId parent = table_.parent_of(id);
+  const bool together = parent != kNoBlock && state(parent, place) == BlockState::resident;
+  policy_->inserted(place, id, together ? parent : kNoBlock);
+  ++stats_.places[place].stored_blocks;
+  if (place == kHbm0 && has(kDram0) && state(id, kDram0) == BlockState::absent)
+    wants_dram_.push_back(id);
+  if (place == kDram0 && has(kNvme0) && state(id, kNvme0) == BlockState::absent)
+    wants_nvme_.push_back(id);
+}
+
+void BlockStore::forget_wants(BlockId id, PlaceId place) noexcept {
+  IdList* wants = place == kHbm0 && has(kDram0)    ? &wants_dram_
+                  : place == kDram0 && has(kNvme0) ? &wants_nvme_
+                                                   : nullptr;
+  if (wants != nullptr && wants->contains(id)) wants->remove(id);
+}
+
+void BlockStore::give_back_slot(BlockId id, PlaceId place) noexcept {
+  Residency& copy = at(id, place);
+  if (copy.slot != kNoSlot) pools_[place].release(copy.slot);
+  copy.slot = kNoSlot;
+  advance(id, place, BlockState::absent);
+}
+
+bool BlockStore::has_copy_below(BlockId id, PlaceId place) const noexcept {
+  bool is_lowest = true;
+  for (PlaceId below = static_cast<PlaceId>(place + 1); below < kPlaceCount; ++below) {
+    if (!has(below)) continue;
+    is_lowest = false;
+    if (state(id, below) == BlockState::resident) return true;
+  }
+  return is_lowest;
+}
+
+// The coldest copy that nobody holds; one with a copy below, if there is one near the cold end.
+BlockId BlockStore::choose_victim(PlaceId place, Loss loss) const noexcept {
+  BlockId fallback = kNoBlock;
+  std::uint32_t searched = 0;
+  for (BlockId id = policy_->coldest(place); id != kNoBlock; id = policy_->next_warmer(place, id)) {
+    if (table_[id].at[place].pins > 0) continue;
+    if (has_copy_below(id, place)) return id;
+    if (fallback == kNoBlock) fallback = id;
+    if (++searched >= kVictimSearchMax) break;
+  }
+  return loss == Loss::allowed ? fallback : kNoBlock;
+}
+
+void BlockStore::count_departure(BlockId id, PlaceId place) noexcept {
+  bool elsewhere = false;
+  for (PlaceId other = 0; other < kPlaceCount; ++other) {
+    elsewhere |= other != place && state(id, other) == BlockState::resident;
+  }
+  ++(elsewhere ? stats_.places[place].evicted_blocks : stats_.places[place].dropped_blocks);
+}
+
+}  // namespace terrace::internal

@@ -1,0 +1,163 @@
+// The mover: the only code that moves bytes between tiers. Read poll() in mover.cpp first.
+//
+//   up    NVMe --read, verify--> DRAM --copy--> HBM or an engine's pool      for a fetch
+//   (fetch.cpp) down  HBM or an engine's pool --copy--> DRAM --seal, write--> NVMe       after
+//   every commit   (spill.cpp)
+//
+// Decide under the lock, work outside it: tick() changes states and lists what to do; reap() and
+// submit() touch bytes and the device. Credits: writes get at most half of the NVMe queue, so that
+// spills never starve fetches. Must never choose what to keep (the policy does) or block. Thread
+// rule: functions marked [lock] under the cache's lock, functions marked [pump] by one thread at a
+// time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "index/record.hpp"
+#include "move/block_store.hpp"
+#include "move/operation_state.hpp"
+#include "terrace/options.hpp"
+#include "tier/tiers.hpp"
+
+namespace terrace::internal {
+
+class Mover {
+ public:
+  Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& clock,
+        const Options& options);
+
+  // Creates the streams. Returns: success; out_of_memory.
+  Result<void> open();
+  void close() noexcept;  // REQUIRES: idle()
+  void resume_sequence(
+      std::uint64_t next) noexcept;  // after recovery: records written from here on are newer
+
+  // ---- Operations [lock].
+  FetchState* new_fetch() noexcept;  // null: too many in progress
+  // `state` has its blocks, places and pins. Starts it, perhaps ends it at once.
+  void start_fetch(FetchState& state);
+  void cancel_fetch(FetchState& state) noexcept;  // it ends soon, with the prefix that is there
+  void abandon(FetchState& state) noexcept;       // nobody will ask for it again
+
+  // REQUIRES: state.done, layer is in the layout.
+  StreamPoint layer_point(const FetchState& state, std::uint32_t layer) const noexcept {
+    return state.points[layer / layers_per_group_];
+  }
+
+  StoreState* new_store() noexcept;
+  void abandon(StoreState& state) noexcept;
+  Batch& new_batch(StreamPoint point);
+  // Ends `batch` at once if its point has passed; otherwise some later tick() does.
+  void start_batch(Batch& batch);
+  // Copies the blocks in `movements` (already landing in DRAM) out of a pool, and starts the batch.
+  Result<void> copy_from_pool(const Pool& pool, std::span<const std::uint32_t> slots,
+                              std::span<const Movement> movements, StreamPoint after,
+                              StoreState& state);
+
+  void abandon_unstarted(StoreState& state) noexcept;
+  // Copies up that are enqueued from here on start after `after`.
+  Result<void> loads_wait(StreamPoint after) { return device_.wait(load_stream_, after); }
+  // Drops every unpinned copy from `place`. Returns: how many.
+  std::uint64_t drop(PlaceId place);
+  void cancel_all() noexcept;
+  std::uint64_t backlog_blocks() const noexcept;
+
+  std::vector<Pool>& pools() noexcept { return pools_; }
+
+  // ---- The pump.
+  bool reap();                 // [pump] takes results from the device and verifies what was read
+  bool tick();                 // [pump, lock] moves every state on
+  bool submit();               // [pump] seals what is to be written, and starts transfers
+  bool idle() const noexcept;  // [lock] nothing in flight
+  bool has_backlog() const noexcept;  // [lock] something is still to be spilled, and can be
+  int wait_fd() const noexcept;       // [pump] -1: none
+  bool device_may_work() const noexcept { return batches_in_flight_ > 0; }
+
+ private:
+  struct Reaped {
+    std::uint32_t transfer = 0;
+    std::int32_t os_error = 0;
+    Verdict verdict = Verdict::good;
+  };
+
+  // fetch.cpp
+  bool advance_fetch(FetchState& state);
+  void issue_reads(FetchState& state);
+  bool issue_read(FetchState& state, std::uint32_t index);
+  bool is_ready(const FetchState& state, std::uint32_t index) const noexcept;
+  bool is_lost(const FetchState& state, std::uint32_t index) const noexcept;
+  bool choose_run(FetchState& state);
+  bool enqueue_run(FetchState& state, bool last);
+  Result<StreamPoint> enqueue_group(FetchState& state, bool whole);
+  void add_copies(const FetchState& state, std::uint32_t index, std::uint32_t group, bool whole);
+  void add_pool_copies(const FetchState& state, std::uint32_t index, const std::byte* from,
+                       std::uint32_t first_layer, std::uint32_t last_layer);
+  void settle(FetchState& state, StreamPoint point, bool good);
+  void end_fetch(FetchState& state) noexcept;
+  void recycle(FetchState& state) noexcept;
+  void truncate(FetchState& state, std::uint32_t usable, Code reason) noexcept;
+  void release_block(FetchState& state, std::uint32_t index, std::uint8_t places) noexcept;
+  void account(const FetchState& state) noexcept;
+
+  // spill.cpp
+  bool spill_to_dram();
+  bool start_spill(Batch& batch);
+  bool spill_to_nvme();
+  bool retire_transfer(const Reaped& reaped);
+  void retire_read(Transfer& transfer, const Reaped& reaped);
+  void retire_write(Transfer& transfer, const Reaped& reaped);
+  bool index_written();
+  void end_store(StoreState& state) noexcept;
+
+  // mover.cpp
+  bool end_batches();
+  void end_batch(Batch& batch, bool good);
+  Transfer* new_transfer(Transfer::Step step, BlockId block) noexcept;
+  void end_transfer(Transfer& transfer) noexcept;
+  IoRequest request_for(const Transfer& transfer) const noexcept;
+  std::uint32_t index_of(const Transfer& transfer) const noexcept {
+    return static_cast<std::uint32_t>(&transfer - transfers_.data());
+  }
+
+  BlockStore& store_;
+  Tiers& tiers_;
+  CopyEngine& device_;
+  const Clock& clock_;
+  StreamId load_stream_ = 0;
+  StreamId spill_stream_ = 0;
+  std::uint32_t layers_per_group_ = 1;
+  std::uint32_t group_count_ = 1;
+  std::uint32_t spills_max_ = 0;  // blocks in flight from HBM to DRAM
+
+  std::vector<Pool> pools_;
+  std::vector<std::unique_ptr<FetchState>> fetches_;
+  std::vector<FetchState*> free_fetches_;
+  std::vector<FetchState*> active_fetches_;
+  std::vector<std::unique_ptr<StoreState>> stores_;
+  std::vector<StoreState*> free_stores_;
+  std::vector<std::unique_ptr<Batch>> batches_;
+  std::vector<Batch*> free_batches_;
+  std::vector<Batch*> active_batches_;
+  std::atomic<std::uint32_t> batches_in_flight_{0};
+  std::vector<Copy> copies_;  // scratch
+  std::uint32_t spills_in_flight_ = 0;
+
+  std::vector<Transfer> transfers_;
+  std::vector<std::uint32_t> free_transfers_;
+  std::uint32_t writes_in_flight_ = 0;
+  std::vector<std::uint32_t> indexing_;   // written, waiting for room in the index's queue
+  std::vector<IoRequest> to_submit_;      // [lock] decided
+  std::vector<IoRequest> submitting_;     // [pump] taken over, perhaps not all accepted yet
+  std::size_t sealed_ = 0;                // [pump] how many of these have their header already
+  std::vector<Reaped> reaped_;            // [pump]
+  std::vector<std::uint32_t> to_forget_;  // [lock] NVMe slots whose index entry must go
+  std::uint64_t sequence_ = 0;            // [pump] of the next record
+};
+
+}  // namespace terrace::internal

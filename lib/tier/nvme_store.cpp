@@ -1,0 +1,293 @@
+// See nvme_store.hpp.
+#include "tier/nvme_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <unordered_set>
+
+#include "base/assert.hpp"
+#include "terrace/units.hpp"
+
+namespace terrace::internal {
+namespace {
+
+constexpr std::uint32_t kSlotsMin = 8;
+constexpr std::uint64_t kSlotsMax = std::uint64_t{1} << 31;
+// Two directories, lock, manifest and its draft: five blocks of 4 KiB; three times that.
+constexpr std::uint64_t kFixedBytes = 64 * KiB;
+// File systems count the blocks that map a file to the file. Worst case on ext4: each record is an
+// extent of its own, and one between two; a leaf of 4 KiB maps 340 extents: 24 bytes a record.
+constexpr std::uint64_t kMapBytesPerSlot = 32;
+// Below this RocksDB's floor (write buffers, logs, manifests: about 6 MiB) is worth more as
+// records, and a scan of the headers takes less than a second.
+[[maybe_unused]] constexpr std::uint64_t kIndexBytesMaxFloor = 64 * MiB;
+[[maybe_unused]] constexpr std::uint64_t kIndexShareMax = 8;  // at most an eighth of the cap
+
+std::uint64_t slots_within(std::uint64_t bytes, const RecordFormat& format) noexcept {
+  if (bytes <= kFixedBytes) return 0;
+  return std::min((bytes - kFixedBytes) / (format.record_bytes() + kMapBytesPerSlot), kSlotsMax);
+}
+
+#if defined(TERRACE_WITH_ROCKSDB)
+// Returns: the most slots that leave room for their index, or 0 where that takes too large a share.
+std::uint32_t slots_beside_index(std::uint64_t bytes_max, const RecordFormat& format) noexcept {
+  if (bytes_max < kIndexBytesMaxFloor) return 0;
+  const auto index_bytes = [&](std::uint64_t slots) {
+    return rocks_slot_index_bytes_max(static_cast<std::uint32_t>(slots), format.entry_bytes());
+  };
+  std::uint64_t fits = 0;
+  std::uint64_t too_many = slots_within(bytes_max, format) + 1;
+  while (too_many - fits > 1) {  // the index grows with the slots, so the boundary is unique
+    const std::uint64_t middle = fits + (too_many - fits) / 2;
+    const std::uint64_t index = index_bytes(middle);
+    const bool fit = index < bytes_max && slots_within(bytes_max - index, format) >= middle;
+    (fit ? fits : too_many) = middle;
+  }
+  const bool affordable = fits > 0 && index_bytes(fits) <= bytes_max / kIndexShareMax;
+  return affordable ? static_cast<std::uint32_t>(fits) : 0;
+}
+#endif
+
+struct LineageHash {
+  std::size_t operator()(const Digest& digest) const noexcept {
+    std::size_t value;
+    std::memcpy(&value, digest.data(), sizeof value);  // a SHA-256 is uniform already
+    return value;
+  }
+};
+
+}  // namespace
+
+NvmeSizing size_nvme(std::uint64_t bytes_max, const RecordFormat& format) noexcept {
+#if defined(TERRACE_WITH_ROCKSDB)
+  if (const std::uint32_t slots = slots_beside_index(bytes_max, format); slots > 0) {
+    return {slots, true};
+  }
+#endif
+  return {static_cast<std::uint32_t>(slots_within(bytes_max, format)), false};
+}
+
+// Headers as they are found, without what recovery does not need: about 200 bytes a record, for as
+// long as recovery takes.
+class NvmeStore::Found {
+ public:
+  explicit Found(const RecordFormat& format) : format_(format) {}
+
+  // Returns: whether `header` is one of a record of ours.
+  bool add(std::uint32_t slot, std::span<const std::byte> header) {
+    RecordMeta meta;
+    const Verdict verdict = format_.parse(header, meta);
+    if (verdict != Verdict::good) {
+      if (verdict != Verdict::not_a_record) ++refused_[verdict];
+      return false;
+    }
+    entries_.push_back({meta, slot, tokens_.size()});
+    tokens_.insert(tokens_.end(), meta.tokens.begin(), meta.tokens.end());
+    return true;
+  }
+
+  void clear() {
+    entries_.clear();
+    tokens_.clear();
+    refused_.clear();
+  }
+
+  // Sorts by sequence, and takes out all but the newest record of a lineage.
+  // Returns: the slots of those taken out.
+  std::vector<std::uint32_t> keep_newest() {
+    std::ranges::sort(entries_, [](const Entry& a, const Entry& b) {
+      return std::pair(a.meta.sequence, a.slot) < std::pair(b.meta.sequence, b.slot);
+    });
+    std::unordered_set<Digest, LineageHash> seen;
+    std::vector<std::uint32_t> older;
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      entry->newest = seen.insert(entry->meta.self.lineage).second;
+      if (!entry->newest) older.push_back(entry->slot);
+    }
+    return older;
+  }
+
+  void visit(const Visitor& visit) {
+    for (Entry& entry : entries_) {
+      entry.meta.tokens = std::span(tokens_).subspan(entry.first_token, entry.meta.tokens.size());
+      if (entry.newest) visit(entry.slot, entry.meta);
+    }
+  }
+
+  std::string refusals() const {
+    std::string text;
+    for (const auto& [verdict, count] : refused_)
+      text += fmt::format(" {} {}", count, to_string(verdict));
+    return text;
+  }
+
+ private:
+  struct Entry {
+    RecordMeta meta;  // its span keeps the length only, until visit()
+    std::uint32_t slot;
+    std::size_t first_token;
+    bool newest = true;
+  };
+
+  const RecordFormat& format_;
+  std::vector<Entry> entries_;
+  std::vector<TokenId> tokens_;
+  std::map<Verdict, std::uint32_t> refused_;
+};
+
+Result<std::unique_ptr<NvmeStore>> NvmeStore::open(const NvmeStoreOptions& options,
+                                                   const Layout& layout,
+                                                   const RecordFormat& format) {
+  TERRACE_ASSERT(layout.layout_digest() == format.layout_digest(), layout.block_bytes());
+  const NvmeSizing sizing = size_nvme(options.bytes_max, format);
+  if (sizing.slot_count < kSlotsMin) {
+    return fail(Code::invalid_argument,
+                "nvme_bytes has no room for 8 blocks: raise it, or leave the NVMe tier out");
+  }
+  auto directory = NvmeDirectory::open(options.path, options.log);
+  if (!directory) return unexpected(directory.error());
+  std::unique_ptr<NvmeStore> store(new NvmeStore(options, format, std::move(*directory)));
+  if (auto ready = store->prepare_directory(sizing); !ready) return unexpected(ready.error());
+  if (auto opened = store->open_files(sizing); !opened) return unexpected(opened.error());
+  return store;
+}
+
+NvmeStore::~NvmeStore() {
+  // A scan that was given up on has buffers that the device may still write to.
+  device_.reset();
+}
+
+// Removes what is of no use before anything grows, so that the cap holds at every step. The
+// manifest is written before the data file it speaks of: one without the other is a fresh start.
+Result<void> NvmeStore::prepare_directory(const NvmeSizing& sizing) {
+  directory_.remove_leftovers();
+  const auto slots_before = directory_.manifest_slots(format_);
+  fresh_ = !slots_before || !directory_.has_data();
+  if (!slots_before && directory_.has_data()) {
+    log(fmt::format("{} was made for another block layout or format, and is emptied",
+                    options_.path));
+  }
+  const bool smaller = slots_before && sizing.slot_count < *slots_before;
+  if (fresh_) {
+    if (auto removed = directory_.remove_data(); !removed) return removed;
+  }
+  if (fresh_ || smaller || !sizing.with_index) {
+    if (auto removed = directory_.remove_index(); !removed) return removed;
+  }
+  if (slots_before == sizing.slot_count) return {};
+  return directory_.write_manifest(format_, sizing.slot_count);
+}
+
+Result<void> NvmeStore::open_files(const NvmeSizing& sizing) {
+  slot_count_ = sizing.slot_count;
+  BlockDeviceOptions how;
+  how.path = directory_.data_path();
+  how.size_bytes = slot_count_ * format_.record_bytes();
+  how.queue_depth_max = options_.queue_depth_max;
+  how.buffers = options_.buffers;
+  how.io_uring = options_.io_uring;
+  how.direct = options_.direct;
+  if (options_.progress) {
+    how.progress = [this](std::uint64_t done, std::uint64_t total) {
+      options_.progress("preallocate NVMe", done, total);
+    };
+  }
+  auto device = open_block_device(how);
+  if (!device) return unexpected(device.error());
+  device_ = std::move(*device);
+  open_index(sizing.with_index);
+  return {};
+}
+
+// An index that does not open costs a scan at each start, and nothing else.
+void NvmeStore::open_index(bool wanted) {
+#if defined(TERRACE_WITH_ROCKSDB)
+  if (wanted) {
+    auto index = open_rocks_slot_index(directory_.index_path(), slot_count_, format_.entry_bytes(),
+                                       options_.log);
+    if (index) index_ = std::move(*index);
+  }
+#endif
+  if (index_ == nullptr) {
+    if (wanted) log(fmt::format("{} has no index: records are found by a scan", options_.path));
+    index_ = make_null_slot_index();
+  }
+  if (fresh_ && !index_->mark_complete()) log("the slot index cannot be written");
+}
+
+Result<void> NvmeStore::recover(const Visitor& visit) {
+  if (fresh_) return {};
+  Found found(format_);
+  const bool loaded = index_->usable() && load_index(found);
+  if (!loaded) {
+    if (auto scanned = scan(found); !scanned) return scanned;
+  }
+  if (const std::string refused = found.refusals(); !refused.empty()) {
+    log(fmt::format("{}: headers refused:{}", options_.path, refused));
+  }
+  forget(found.keep_newest());
+  if (!loaded && !index_->mark_complete()) log("the slot index cannot be written");
+  found.visit(visit);
+  return {};
+}
+
+// Returns: false where the index turned out to be damaged.
+bool NvmeStore::load_index(Found& found) {
+  std::vector<std::uint32_t> stale;
+  const auto loaded = index_->load([&](std::uint32_t slot, std::span<const std::byte> header) {
+    if (slot >= slot_count_ || !found.add(slot, header)) stale.push_back(slot);
+  });
+  if (!loaded) {
+    log(fmt::format("{}: {}; scanning the records", options_.path, loaded.error().message));
+    found.clear();
+    return false;
+  }
+  forget(stale);
+  return true;
+}
+
+Result<void> NvmeStore::scan(Found& found) {
+  scan_ = std::make_unique<NvmeScan>(*device_, format_, slot_count_, options_.queue_depth_max);
+  const auto on_header = [&](std::uint32_t slot, std::span<const std::byte> header) {
+    if (found.add(slot, header)) put(slot, header.first(format_.entry_bytes()));
+  };
+  const auto progress = [this](std::uint64_t done, std::uint64_t total) {
+    if (options_.progress) options_.progress("scan NVMe", done, total);
+  };
+  if (auto scanned = scan_->run(on_header, progress); !scanned) return scanned;
+  if (scan_->unreadable_slots() > 0) {
+    log(fmt::format("{}: {} records could not be read", options_.path, scan_->unreadable_slots()));
+  }
+  scan_.reset();
+  return {};
+}
+
+// Only in recover(), which may block: the index's thread takes what is queued in bounded time.
+void NvmeStore::put(std::uint32_t slot, std::span<const std::byte> header) {
+  while (!index_->put(slot, header)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+void NvmeStore::forget(const std::vector<std::uint32_t>& slots) {
+  for (const std::uint32_t slot : slots) {
+    while (!index_->erase(slot)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+// The records first: an index that is ahead of them names what a power cut may have taken.
+Result<void> NvmeStore::close() {
+  Result<void> synced = device_->sync();
+  Result<void> flushed = index_->flush();
+  if (!flushed) log(fmt::format("{}: {}", options_.path, flushed.error().message));
+  return synced ? std::move(flushed) : std::move(synced);
+}
+
+void NvmeStore::log(const std::string& line) const {
+  if (options_.log) options_.log(line);
+}
+
+}  // namespace terrace::internal

@@ -1,0 +1,215 @@
+// A prefix on its way down and back: DRAM, NVMe, restart, damage.
+#include <algorithm>
+#include <fstream>
+
+#include "cache/harness.hpp"
+
+namespace terrace::test {
+namespace {
+
+TEST(Tiers, EveryPlaceGivesBackTheSameBytes) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  const Tokens prompt = tokens_from(0, 201);  // 25 blocks
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 0u);
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kHbm0], 200u);
+  engine.drop({kHbm0});
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kDram0], 200u);
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kHbm0], 200u);
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 200u);
+  engine.check_nothing_pinned();
+  const Stats stats = engine.cache().stats();
+  EXPECT_EQ(stats.places[kNvme0].corrupt_blocks, 0u);
+  EXPECT_EQ(stats.spill_backlog_blocks, 0u);
+}
+
+TEST(Tiers, ADroppedPlaceIsEmptyAndAllDroppedIsAMiss) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  const Tokens prompt = tokens_from(0, 81);
+  engine.serve(prompt);
+  engine.drop({kHbm0, kDram0, kNvme0});
+  const Stats stats = engine.cache().stats();
+  for (const PlaceStats& place : stats.places) EXPECT_EQ(place.used_blocks, 0u);
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 0u);
+}
+
+TEST(Tiers, RestartIsWarm) {
+  TemporaryFolder folder;
+  const Tokens prompt = tokens_from(0, 201);
+  {
+    ToyEngine engine(toy_options(64, 64, folder.path()));
+    engine.serve(prompt);
+    const auto closed = engine.cache().close();
+    EXPECT_TRUE(closed) << closed.error().message;
+    EXPECT_EQ(engine.model().match(prompt).error().code, Code::closed);
+  }
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  EXPECT_EQ(engine.cache().stats().recovered_blocks, 25u);
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 200u);
+}
+
+TEST(Tiers, DropFromNvmeIsForgottenByARestartToo) {
+  TemporaryFolder folder;
+  const Tokens kept = tokens_from(0, 41);
+  {
+    ToyEngine engine(toy_options(64, 64, folder.path()));
+    engine.serve(tokens_from(700, 41));
+    engine.drop({kHbm0, kDram0, kNvme0});
+    engine.serve(kept);
+    EXPECT_TRUE(engine.cache().close());
+  }
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  EXPECT_EQ(engine.serve(kept).cached_by_place[kNvme0], 40u);
+  const Stats stats = engine.cache().stats();
+  if (stats.nvme_index) {
+    EXPECT_EQ(stats.recovered_blocks,
+              5u);  // without an index, a scan finds the dropped records too
+  }
+}
+
+TEST(Tiers, AnotherModelFindsNothingInTheSameDirectory) {
+  TemporaryFolder folder;
+  const Tokens prompt = tokens_from(0, 81);
+  {
+    ToyEngine engine(toy_options(64, 64, folder.path()));
+    engine.serve(prompt);
+  }
+  {
+    ToyEngine other(toy_options(64, 64, folder.path()), toy_layout(),
+                    toy_identity("other weights"));
+    EXPECT_EQ(other.serve(prompt).cached_tokens, 0u);
+  }
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 80u);
+}
+
+TEST(Tiers, AnotherLayoutFindsNothing) {
+  TemporaryFolder folder;
+  const Tokens prompt = tokens_from(0, 81);
+  { ToyEngine(toy_options(64, 64, folder.path())).serve(prompt); }
+  const Layout other = toy_layout(16);
+  ToyEngine engine(toy_options(64, 64, folder.path(), 4 * MiB, other), other);
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 0u);
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 80u);
+}
+
+TEST(Tiers, SecondCacheOnOneDirectoryIsTold) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  const auto second = Cache::open(toy_options(64, 64, folder.path()), toy_layout());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::busy);
+}
+
+TEST(Tiers, HbmTooSmallForTwoRequestsStillHits) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(6, 64, folder.path()));
+  const Tokens a = tokens_from(0, 41);
+  const Tokens b = tokens_from(1000, 41);
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(engine.serve(a).cached_tokens, round == 0 ? 0u : 40u);
+    EXPECT_EQ(engine.serve(b).cached_tokens, round == 0 ? 0u : 40u);
+  }
+}
+
+TEST(Tiers, APrefixLongerThanDramStreamsThroughIt) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(64, 8, folder.path()));
+  const Tokens prompt = tokens_from(0, 401);  // 50 blocks through 8 slots
+  engine.serve(prompt);
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 400u);
+  engine.check_nothing_pinned();
+}
+
+TEST(Tiers, CapsHoldWhateverIsServed) {
+  TemporaryFolder folder;
+  constexpr std::uint64_t kNvmeBytes = 512 * KiB;
+  Options options = toy_options(8, 12, folder.path(), kNvmeBytes);
+  ToyEngine engine(options);
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    engine.serve(tokens_from(i * 100, 49));
+    std::uint64_t on_disk = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.is_regular_file()) on_disk += entry.file_size();
+    }
+    EXPECT_LE(on_disk, kNvmeBytes);
+  }
+  const Stats stats = engine.cache().stats();
+  EXPECT_LE(stats.places[kHbm0].capacity_bytes, options.hbm_bytes);
+  EXPECT_LE(stats.places[kDram0].capacity_bytes, options.dram_bytes);
+  EXPECT_GT(stats.places[kNvme0].dropped_blocks, 0u);
+  EXPECT_EQ(engine.serve(tokens_from(59 * 100, 49)).cached_tokens, 48u);
+}
+
+// Every byte of the data file is flipped; nothing wrong may come back, and a later request is right
+// and cached again.
+TEST(Tiers, DamageOnNvmeIsAMissACounterAndARightAnswer) {
+  TemporaryFolder folder;
+  const Tokens prompt = tokens_from(0, 81);
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  engine.serve(prompt);
+  engine.drop({kHbm0, kDram0});
+  {
+    std::fstream file(folder / "blocks.dat", std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file);
+    std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    for (std::size_t at = 4096 + 100; at < bytes.size(); at += 4096)
+      bytes[at] = static_cast<char>(~bytes[at]);
+    file.seekp(0);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 0u);
+  const Stats stats = engine.cache().stats();
+  EXPECT_GE(stats.places[kNvme0].corrupt_blocks, 1u);
+  EXPECT_GE(stats.places[kNvme0].quarantined_blocks, 1u);
+  EXPECT_GE(stats.failed_blocks, 1u);
+  engine.check_nothing_pinned();
+  EXPECT_EQ(engine.serve(prompt).cached_tokens, 80u);
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 80u);
+}
+
+TEST(Tiers, GoodPrefixBeforeADamagedBlockIsUsed) {
+  TemporaryFolder folder;
+  const Tokens prompt = tokens_from(0, 81);
+  const std::uint64_t record = 4096 + (toy_layout().block_bytes() + 4095) / 4096 * 4096;
+  std::vector<std::uint32_t> usable;
+  for (std::uint32_t slot = 0; slot < 10; ++slot) {
+    TemporaryFolder own;
+    ToyEngine engine(toy_options(64, 64, own.path()));
+    engine.serve(prompt);
+    engine.drop({kHbm0, kDram0});
+    std::fstream file(own / "blocks.dat", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(slot * record + 4096 + 13));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(slot * record + 4096 + 13));
+    file.put(static_cast<char>(byte ^ 1));
+    file.close();
+    usable.push_back(engine.serve(prompt).cached_tokens);
+    EXPECT_EQ(engine.cache().stats().places[kNvme0].corrupt_blocks, 1u);
+  }
+  // One block of ten is damaged each time: each prefix length from 0 to 72 tokens comes once.
+  std::sort(usable.begin(), usable.end());
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(usable[i], i * 8);
+}
+
+TEST(Tiers, EventsTellTheWholeLife) {
+  TemporaryFolder folder;
+  ToyEngine engine(toy_options(64, 64, folder.path()));
+  engine.serve(tokens_from(0, 9));
+  std::vector<Event> events(100);
+  events.resize(engine.cache().read_events(0, events));
+  ASSERT_EQ(events.size(), 6u);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].sequence, i);
+    EXPECT_EQ(events[i].incarnation, events[0].incarnation);
+  }
+  EXPECT_EQ(events[5].place, kNvme0);
+  EXPECT_EQ(events[5].to, BlockState::resident);
+}
+
+}  // namespace
+}  // namespace terrace::test
