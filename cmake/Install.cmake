@@ -4,7 +4,12 @@ set(terrace_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Terrace")
 string(REPLACE ";" " " TERRACE_PC_REQUIRES "${TERRACE_MODULES}")
 
 install(TARGETS terrace EXPORT TerraceTargets)
-install(DIRECTORY include/terrace DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(DIRECTORY include/terrace DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" PATTERN cuda.hpp EXCLUDE)
+if(TARGET terrace_cuda)
+  set_target_properties(terrace_cuda PROPERTIES EXPORT_NAME cuda)
+  install(TARGETS terrace_cuda EXPORT TerraceTargets)
+  install(FILES include/terrace/cuda.hpp DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/terrace")
+endif()
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(EXPORT TerraceTargets NAMESPACE terrace:: DESTINATION "${terrace_package_dir}")
 

@@ -2,9 +2,11 @@
 //
 // The encoding of a field is  u32 tag length | tag | u8 present | u64 value length | value
 // (little-endian; an absent field ends after `present` = 0). So no two different lists of fields
-// have one encoding: a value cannot pose as its neighbour, and absent differs from empty. Must
-// never hash an address, a locale-dependent text or a struct's padding. Called by: identity,
-// layout, key. Thread rule: an object belongs to one thread; the free functions are pure.
+// have one encoding: a value cannot pose as its neighbour, and absent differs from empty.
+//
+// Must never hash an address, a locale-dependent text or a struct's padding.
+// Called by: identity, layout, key.
+// Thread rule: an object belongs to one thread; the free functions are pure.
 #pragma once
 
 #include <concepts>
@@ -60,7 +62,7 @@ class TaggedHash {
   }
   template <std::unsigned_integral Number>  // always eight bytes, so that a wider type later
                                             // changes no hash
-                                            TaggedHash& put(std::string_view tag, Number value) {
+  TaggedHash& put(std::string_view tag, Number value) {
     return put_number(tag, value);
   }
   template <class T>

@@ -31,10 +31,11 @@ float uniform(std::uint64_t seed, std::uint64_t index) {
   return static_cast<float>(2 * static_cast<std::int64_t>(bits) + 1 - (1 << 24)) * 0x1p-24F;
 }
 
-// Half the width of the distribution of a matrix's weights. A uniform distribution of half width w has the variance
-// w^2 / 3, so that a product keeps the variance of its input at w = sqrt(3 / inputs), here 2 / sqrt(inputs). Louder
-// queries and keys make attention choose, louder attention outputs make the choice count against the token's own
-// embedding: without both, a random model soon repeats itself.
+// Half the width of the distribution of a matrix's weights. A uniform distribution of half width w
+// has the variance w^2 / 3, so that a product keeps the variance of its input at w = sqrt(3 /
+// inputs), here 2 / sqrt(inputs). Louder queries and keys make attention choose, louder attention
+// outputs make the choice count against the token's own embedding: without both, a random model
+// soon repeats itself.
 float spread_of(const TensorInfo& tensor) {
   const auto is = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
   float spread = 2;
@@ -45,7 +46,9 @@ float spread_of(const TensorInfo& tensor) {
   return spread;
 }
 
-bool is_printable(std::uint64_t token) { return token >= ' ' && token <= '~'; }
+bool is_printable(std::uint64_t token) {
+  return token >= ' ' && token <= '~';
+}
 
 }  // namespace
 
@@ -85,7 +88,8 @@ std::span<const std::byte> BuiltinSource::read(const TensorInfo& tensor, std::ui
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t index = first + i;
     float value = is_norm ? 1.0F : spread * uniform(seed, index);
-    // The logits of all other tokens are 0, far below the largest of 95 random ones: answers are printable text.
+    // The logits of all other tokens are 0, far below the largest of 95 random ones: answers are
+    // printable text.
     if (is_head && !is_printable(index / tensor.shape.back())) value = 0;
     std::memcpy(scratch.data() + i * sizeof value, &value, sizeof value);
   }

@@ -52,9 +52,9 @@ inline float sum_of(Floats value) {
   return sum;
 }
 
-// 2^x for x <= 127, with a relative error below 2e-7; 0 below -125. Split into 2^n, by the
-// exponent's bits, and 2^f, f in [-0.5, 0.5], by its Taylor series: the first term left out is (0.5
-// ln 2)^7 / 7! = 1.2e-7.
+// 2^x for x <= 126 (garbage above), with a relative error below 2e-7; 0 below -125. Split into 2^n,
+// by the exponent's bits, and 2^f, f in [-0.5, 0.5], by its Taylor series: the first term left out
+// is (0.5 ln 2)^7 / 7! = 1.2e-7.
 inline Floats exp2_of(Floats x) {
   const Floats clamped = larger(x, all(-125.0F));
   const Floats magic =
@@ -264,10 +264,11 @@ void rms_norm(const float* x, const float* weight, float eps, float* out, std::s
   for (; i < size; ++i) out[i] = x[i] * inverse * weight[i];
 }
 
-// exp(-g) overflows below g = -87; clamped, the quotient is 0 to float32's precision all the same.
+// Below gate = -87, exp(-gate) overflows and the quotient is 0 to float32's precision.
 inline Floats silu_of(Floats gate) {
-  const Floats power = gate * -1.44269504F;
-  return gate / (1.0F + exp2_of(power > all(126.0F) ? all(126.0F) : power));
+  const Floats power = gate * -1.44269504F;  // exp(-gate) = 2^power
+  const Floats quotient = gate / (1.0F + exp2_of(power));
+  return power > all(126.0F) ? Floats{} : quotient;
 }
 
 void silu_multiply(const float* gate, const float* up, float* out, std::size_t size) {

@@ -4,14 +4,13 @@
 // One column family, one write policy: each update is in the write-ahead log before it counts as
 // written, and the log is not synced. After kill -9 nothing is lost, since the kernel has the
 // bytes. After a power cut the log may end early: what is lost is hits; and an entry that survived
-// while its record did not names bytes that do not verify, which is a miss. flush() syncs. Bounds:
-// memory by small write buffers and a queue of fixed size; disk see Bounds. Thread rule: as
-// SlotIndex; the queue alone is shared with the worker.
-#include <rocksdb/cache.h>
+// while its record did not names bytes that do not verify, which is a miss. flush() syncs.
+//
+// After one lost update the database is given up: closed, removed, and made anew at the next start.
+//
+// Thread rule: as SlotIndex. The worker has the database while anything is queued, the caller has
+// it once the queue is drained; the worker never calls the log.
 #include <rocksdb/db.h>
-#include <rocksdb/env.h>
-#include <rocksdb/sst_file_manager.h>
-#include <rocksdb/table.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "index/rocks_options.hpp"
 #include "index/slot_index.hpp"
 #include "index/update_queue.hpp"
 #include "terrace/units.hpp"
@@ -35,79 +35,6 @@ using Log = std::function<void(const std::string& line)>;
 
 constexpr char kCompleteKey[] = "complete";  // not four bytes long, so never a slot
 
-// Drops everything: a database that lives in another process's program writes no files of its own
-// accord, and RocksDB's log would grow beside the cap.
-class NullLogger final : public rocksdb::Logger {
- public:
-  NullLogger() : Logger(rocksdb::FATAL_LEVEL) {}
-  using Logger::Logv;
-  void Logv(const char*, va_list) override {}
-};
-
-// What N slots cost on disk. `live` is one entry for each slot. Beside it stand level 0 (at most 8
-// tables of a write buffer each, then writers wait), and the outputs of a compaction until its
-// inputs are gone: as much again, at worst. Rewriting every slot in random order, 4 to 20 times
-// over, peaked at these multiples, logs included:
-//      slots x entry   1,000 x 400   5,000 x 400   50,000 x 616   200,000 x 400   20,000 x 5,000
-//      live, MiB           0.4           2.0           30.3            80.1            95.7
-//      peak, MiB           2.4           8.3           72.2           176.9           262.1
-//      bytes_max, MiB      6.7          11.5          146.1           354.3           401.2
-// RocksDB itself keeps tables_max: it rather stops writing, which is then counted as failures.
-struct Bounds {
-  std::uint64_t write_buffer_bytes;
-  std::uint64_t level_base_bytes;
-  std::uint64_t tables_max;
-  std::uint64_t bytes_max;
-};
-
-Bounds bounds_of(std::uint32_t slot_count, std::uint32_t entry_bytes) noexcept {
-  const std::uint64_t live =
-      std::uint64_t{slot_count} * (entry_bytes + 20);  // key, sequence, block
-  Bounds bounds;
-  bounds.write_buffer_bytes = std::clamp<std::uint64_t>(live / 16, 128 * KiB, 4 * MiB);
-  bounds.level_base_bytes = 4 * bounds.write_buffer_bytes;
-  bounds.tables_max = 3 * live + 24 * bounds.write_buffer_bytes;
-  const std::uint64_t logs = 4 * bounds.write_buffer_bytes;
-  const std::uint64_t rest = 2 * MiB;  // manifests, options, directory
-  bounds.bytes_max = bounds.tables_max + logs + rest;
-  return bounds;
-}
-
-rocksdb::Options options_for(const Bounds& bounds) {
-  rocksdb::Options options;
-  options.create_if_missing = true;
-  options.info_log = std::make_shared<NullLogger>();
-  options.env = rocksdb::Env::Default();
-  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  options.manual_wal_flush = false;
-  options.write_buffer_size = bounds.write_buffer_bytes;
-  options.max_write_buffer_number = 2;
-  options.max_total_wal_size = 2 * bounds.write_buffer_bytes;
-  options.allow_fallocate = false;  // preallocated tails of logs would count against the cap
-  options.max_manifest_file_size = 256 * KiB;
-  options.keep_log_file_num = 1;
-  options.max_background_jobs = 1;
-  options.max_open_files = 64;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.compression = rocksdb::kNoCompression;  // digests and token ids: nothing to gain
-  options.level0_file_num_compaction_trigger = 4;
-  options.level0_slowdown_writes_trigger = 6;
-  options.level0_stop_writes_trigger = 8;
-  options.target_file_size_base = bounds.write_buffer_bytes;
-  options.target_file_size_multiplier = 2;
-  options.max_bytes_for_level_base = bounds.level_base_bytes;
-  options.max_compaction_bytes = 8 * bounds.level_base_bytes;
-  options.level_compaction_dynamic_level_bytes = true;  // space amplification near 1.1
-  options.sst_file_manager.reset(rocksdb::NewSstFileManager(options.env, options.info_log));
-  options.sst_file_manager->SetMaxAllowedSpaceUsage(bounds.tables_max);
-  rocksdb::BlockBasedTableOptions table;  // no filters: entries are loaded, never looked up
-  table.block_size = 16 * KiB;
-  table.block_cache = rocksdb::NewLRUCache(1 * MiB);
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
-
 // RocksDB reports by Status, but its allocations and parsers may throw; nothing escapes from here.
 template <class Call>
 rocksdb::Status guarded(Call call) {
@@ -118,10 +45,8 @@ rocksdb::Status guarded(Call call) {
   }
 }
 
-void destroy_database(const std::string& path) {
-  rocksdb::Options options;
-  options.info_log = std::make_shared<NullLogger>();
-  // What cannot be removed shows when the database is opened again; there is nothing else to do.
+// What cannot be removed shows when the database is opened again; there is nothing else to do.
+void destroy_database(const std::string& path, const rocksdb::Options& options) {
   (void)guarded([&] { return rocksdb::DestroyDB(path, options); });
 }
 
@@ -152,9 +77,9 @@ class RocksSlotIndex final : public SlotIndex {
   RocksSlotIndex(std::string path, std::uint32_t slot_count, std::uint32_t entry_bytes, Log log)
       : path_(std::move(path)),
         entry_bytes_(entry_bytes),
-        options_(options_for(bounds_of(slot_count, entry_bytes))),
+        options_(rocks_options(rocks_bounds(slot_count, entry_bytes))),
         log_(std::move(log)),
-        queue_(entry_bytes) {}
+        queue_(std::make_unique<UpdateQueue>(entry_bytes)) {}
   ~RocksSlotIndex() override;
 
   // Opens the database, if need be anew, and starts the worker.
@@ -172,7 +97,7 @@ class RocksSlotIndex final : public SlotIndex {
 
  private:
   static constexpr std::size_t kBatchMax = 256;
-  static constexpr std::chrono::milliseconds kPatience{5'000};
+  static constexpr std::chrono::milliseconds kPatience{20'000};
 
   // Threads and locks do not survive fork(): a child must touch neither.
   bool forked() const noexcept { return ::getpid() != owner_; }
@@ -189,22 +114,24 @@ class RocksSlotIndex final : public SlotIndex {
   const rocksdb::Options options_;
   const Log log_;
   const pid_t owner_ = ::getpid();
-  UpdateQueue queue_;
-  std::unique_ptr<rocksdb::DB> database_;  // null: given up; every update fails.
-  // The worker's while the queue is not drained, the caller's otherwise
+  std::unique_ptr<UpdateQueue> queue_;
+  // The worker's while anything is queued, the caller's otherwise; so is reason_.
+  std::unique_ptr<rocksdb::DB> database_;  // null: given up, and every update fails
   std::atomic<bool> complete_ = false;
   std::atomic<std::uint64_t> failures_ = 0;
-  std::string reason_;  // why it was given up; shared as database_ is
+  std::string reason_;  // why it was given up, until flush() has said so
   std::thread worker_;
 };
 
 RocksSlotIndex::~RocksSlotIndex() {
   if (forked()) {
-    database_.release();  // its threads are the parent's
+    // Their threads are the parent's: to destroy them would wait for those.
+    (void)database_.release();
+    (void)queue_.release();
     if (worker_.joinable()) worker_.detach();
     return;
   }
-  queue_.stop();
+  queue_->stop();
   if (worker_.joinable()) worker_.join();
   close_database();
 }
@@ -230,7 +157,7 @@ rocksdb::Status RocksSlotIndex::reopen_empty(const rocksdb::Status& reason) {
   if (log_) log_("slot index " + path_ + ": " + reason.ToString() + "; starting it anew");
   complete_ = false;
   close_database();
-  destroy_database(path_);
+  destroy_database(path_, options_);
   const rocksdb::Status status = open_database();
   if (!status.ok() && log_) log_("slot index " + path_ + ": " + status.ToString());
   return status;
@@ -246,7 +173,7 @@ void RocksSlotIndex::close_database() {
 
 Result<void> RocksSlotIndex::load(const Visitor& visit) {
   if (forked()) return fail(Code::closed, "the slot index belongs to the parent process");
-  queue_.wait_drained();
+  queue_->wait_drained();
   if (database_ == nullptr) return fail(Code::io_error, "the slot index is not open");
   rocksdb::ReadOptions read;
   read.fill_cache = false;
@@ -273,29 +200,33 @@ bool RocksSlotIndex::push(std::uint32_t slot, std::span<const std::byte> header)
     ++failures_;
     return true;
   }
-  return queue_.push(slot, header);
+  return queue_->push(slot, header);
 }
 
 Result<void> RocksSlotIndex::mark_complete() {
   if (auto flushed = flush(); !flushed) return flushed;
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  const auto status = guarded([&] { return database_->Put(durable, kCompleteKey, ""); });
-  if (!status.ok()) return fail(Code::io_error, "the slot index cannot be written");
-  complete_ = true;
-  return {};
+  rocksdb::WriteBatch batch;
+  const auto status = guarded([&] {
+    batch.Put(kCompleteKey, "");
+    return write(batch);
+  });
+  if (!status.ok()) give_up(status, 1);
+  auto flushed = flush();
+  complete_ = flushed.has_value();
+  return flushed;
 }
 
 Result<void> RocksSlotIndex::flush() {
   if (forked()) return fail(Code::closed, "the slot index belongs to the parent process");
-  queue_.wait_drained();
-  const std::string reason = std::exchange(reason_, {});
-  if (!reason.empty() && log_) log_("slot index " + path_ + ": " + reason + "; it is given up");
-  if (database_ == nullptr) return fail(Code::io_error, "the slot index was given up; see the log");
-  const auto status = guarded([&] { return database_->SyncWAL(); });
-  if (status.ok()) return {};
-  if (log_) log_("slot index " + path_ + ": " + status.ToString());
-  return fail(Code::io_error, "the slot index could not be made durable");
+  queue_->wait_drained();
+  if (database_ != nullptr) {
+    const auto status = guarded([&] { return database_->SyncWAL(); });
+    if (status.ok()) return {};
+    give_up(status, 0);
+  }
+  if (!reason_.empty() && log_) log_("slot index " + path_ + " is given up: " + reason_);
+  reason_.clear();
+  return fail(Code::io_error, "the slot index could not be written; see the log");
 }
 
 // RocksDB holds writers back, for ever if it has to, while compactions lag. This asks again for a
@@ -313,7 +244,7 @@ rocksdb::Status RocksSlotIndex::write(rocksdb::WriteBatch& batch) {
   return status;
 }
 
-// After one lost update the database is no longer what it says it is, and after an error of its log
+// Without one of its updates the database is not what it says it is, and after an error of its log
 // RocksDB 7.8 aborts where it is told to sync (an assertion that Debian's build leaves on). So it
 // goes at once: the next start scans the records, also where this process is killed before it ends.
 void RocksSlotIndex::give_up(const rocksdb::Status& reason, std::size_t lost) {
@@ -322,26 +253,26 @@ void RocksSlotIndex::give_up(const rocksdb::Status& reason, std::size_t lost) {
   reason_ = reason.ToString();
   complete_ = false;
   close_database();
-  destroy_database(path_);
+  destroy_database(path_, options_);
 }
 
 void RocksSlotIndex::run() {
   rocksdb::WriteBatch batch;
-  while (const std::size_t count = queue_.wait(kBatchMax)) {
+  while (const std::size_t count = queue_->wait(kBatchMax)) {
     const auto status = guarded([&] {
       batch.Clear();
-      for (std::size_t i = 0; i < count; ++i) append(queue_.at(i), batch);
+      for (std::size_t i = 0; i < count; ++i) append(queue_->at(i), batch);
       return write(batch);
     });
     if (!status.ok()) give_up(status, count);
-    queue_.pop(count);
+    queue_->pop(count);
   }
 }
 
 }  // namespace
 
 std::uint64_t rocks_slot_index_bytes_max(std::uint32_t slot_count, std::uint32_t entry_bytes) {
-  return bounds_of(slot_count, entry_bytes).bytes_max;
+  return rocks_bounds(slot_count, entry_bytes).bytes_max;
 }
 
 Result<std::unique_ptr<SlotIndex>> open_rocks_slot_index(const std::string& path,

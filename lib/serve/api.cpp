@@ -142,11 +142,13 @@ PlaceId place_named(const Json& name) {
 
 }  // namespace
 
-nlohmann::json ApiError::to_json() const {
+nlohmann::ordered_json ApiError::to_json() const {
   const char* type = status_ == 404   ? "not_found_error"
                      : status_ >= 500 ? "server_error"
                                       : "invalid_request_error";
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
   return {{"error",
            {{"message", what()},
             {"type", type},

@@ -28,7 +28,7 @@ class ApiError : public std::runtime_error {
         code_(std::move(code)) {}
   int status() const noexcept { return status_; }
   const std::string& param() const noexcept { return param_; }
-  nlohmann::json to_json() const;
+  nlohmann::ordered_json to_json() const;
 
  private:
   int status_;

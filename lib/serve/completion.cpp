@@ -9,7 +9,7 @@
 namespace terrace::serve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // answers keep the order they are written in
 
 std::string random_prefix() {
   std::random_device entropy;

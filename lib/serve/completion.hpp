@@ -26,7 +26,7 @@ class CompletionService {
                     std::string model_name);
 
   // Throws ApiError.
-  nlohmann::json answer(std::string_view body);
+  nlohmann::ordered_json answer(std::string_view body);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -35,7 +35,7 @@ class CompletionService {
   std::vector<TokenId> tokens_of(const CompletionRequest& request) const;
   Answer generate(const CompletionRequest& request, std::span<const TokenId> prompt,
                   Clock::time_point arrival);
-  nlohmann::json to_json(const CompletionRequest& request, const Answer& answer);
+  nlohmann::ordered_json to_json(const CompletionRequest& request, const Answer& answer);
 
   engine::Session& session_;
   Turnstile& turnstile_;

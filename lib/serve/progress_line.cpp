@@ -37,7 +37,8 @@ void ProgressLine::update(std::string_view step, std::uint64_t done, std::uint64
     out_ << "\r\x1b[Kterrace-serve: " << step << percent(done, total) << std::flush;
     line_open_ = true;
   } else {
-    out_ << "terrace-serve: " << step << percent(done, total) << std::endl;
+    // The first line of a step says that it began; how far it is, only those of a long one.
+    out_ << "terrace-serve: " << step << (new_step ? "" : percent(done, total)) << std::endl;
   }
 }
 

@@ -21,7 +21,7 @@
 namespace terrace::serve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 using namespace std::chrono_literals;
 
 constexpr auto kDropDeadline = 60s;   // for spills that come before a drop
@@ -140,14 +140,21 @@ void Server::Impl::post(const char* path, Json (Impl::*handler)(std::string_view
   http_.Post(path, [this, handler](const httplib::Request& request, httplib::Response& response,
                                    const httplib::ContentReader& read) {
     if (request.is_multipart_form_data()) {
+      // Read to its end all the same: the next request of the connection comes after it.
+      read([](const httplib::MultipartFormData&) { return true; },
+           [](const char*, std::size_t) { return true; });
       return send(response, ApiError(415, "the body is a multipart form: send JSON"));
     }
     std::string body;
+    bool too_large = false;
     const bool complete = read([&](const char* data, std::size_t bytes) {
       body.append(data, bytes);
-      return body.size() <= options_.body_bytes_max;
+      too_large = body.size() > options_.body_bytes_max;
+      return !too_large;
     });
-    if (!complete) return send(response, not_routed(request, response.status == 400 ? 400 : 413));
+    if (!complete) {
+      return send(response, not_routed(request, too_large ? 413 : response.status));
+    }
     respond(response, [&] { return (this->*handler)(body); });
   });
 }

@@ -72,7 +72,7 @@ NvmeSizing size_nvme(std::uint64_t bytes_max, const RecordFormat& format) noexce
   return {static_cast<std::uint32_t>(slots_within(bytes_max, format)), false};
 }
 
-// Headers as they are found, without what recovery does not need: about 200 bytes a record, for as
+// Headers as they are found, without what recovery does not need: about 300 bytes a record, for as
 // long as recovery takes.
 class NvmeStore::Found {
  public:
@@ -239,8 +239,12 @@ Result<void> NvmeStore::recover(const Visitor& visit) {
 // Returns: false where the index turned out to be damaged.
 bool NvmeStore::load_index(Found& found) {
   std::vector<std::uint32_t> stale;
+  std::uint64_t entries = 0;
   const auto loaded = index_->load([&](std::uint32_t slot, std::span<const std::byte> header) {
     if (slot >= slot_count_ || !found.add(slot, header)) stale.push_back(slot);
+    if (++entries % 4096 == 0 && options_.progress) {
+      options_.progress("load NVMe index", entries, slot_count_);
+    }
   });
   if (!loaded) {
     log(fmt::format("{}: {}; scanning the records", options_.path, loaded.error().message));
@@ -278,12 +282,14 @@ void NvmeStore::forget(const std::vector<std::uint32_t>& slots) {
   }
 }
 
-// The records first: an index that is ahead of them names what a power cut may have taken.
+// The records first: an index that is ahead of them names what a power cut may have taken. An index
+// that cannot be written is no error of the store: the next start scans the records.
 Result<void> NvmeStore::close() {
-  Result<void> synced = device_->sync();
-  Result<void> flushed = index_->flush();
-  if (!flushed) log(fmt::format("{}: {}", options_.path, flushed.error().message));
-  return synced ? std::move(flushed) : std::move(synced);
+  auto synced = device_->sync();
+  if (const auto flushed = index_->flush(); !flushed) {
+    log(fmt::format("{}: {}", options_.path, flushed.error().message));
+  }
+  return synced;
 }
 
 void NvmeStore::log(const std::string& line) const {

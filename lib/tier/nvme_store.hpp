@@ -74,7 +74,8 @@ class NvmeStore {
 
   // Blocking: everything written and indexed survives a power cut afterwards. Keeps the lock.
   // REQUIRES: no request in flight.
-  // Returns: success; io_error.
+  // Returns: success; io_error of the data file. An index that fails is logged: the next start
+  // scans.
   Result<void> close();
 
  private:

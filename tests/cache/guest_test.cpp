@@ -38,7 +38,8 @@ TEST(Guest, OpenAndCloseAHundredTimesLeavesNothing) {
   for (int i = 0; i < 100; ++i) once();
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
   EXPECT_EQ(entries("/proc/self/task"), threads);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory back for a while
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)                 // they keep freed memory back for a while
   EXPECT_LT(resident_kib(), memory + 16 * 1024);  // 100 arenas of 2 MiB would be 200 MiB
 #else
   (void)memory;

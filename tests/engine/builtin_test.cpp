@@ -9,6 +9,7 @@
 #include "engine/model.hpp"
 #include "engine/paged_memory.hpp"
 #include "engine/sampler.hpp"
+#include "engine/weights_digest.hpp"
 
 namespace terrace::engine {
 namespace {
@@ -19,15 +20,25 @@ std::vector<std::uint32_t> tokens_of(const std::string& text) {
   return tokens;
 }
 
-// A change of either is a change of every key of every cache filled with that model.
-TEST(BuiltinTest, WeightsAreGolden) {
-  EXPECT_EQ(to_hex(load_model("builtin:tiny").weights_digest), "TINY");
+std::string digest_of(BuiltinSize size) {
+  ThreadTeam team(2);
+  return to_hex(hash_weights(BuiltinSource(size), team, {}));
 }
 
-TEST(BuiltinTest, SmallIsGolden) {
-  const LoadedModel model = load_model("builtin:small");
-  EXPECT_EQ(to_hex(model.weights_digest), "SMALL");
-  EXPECT_GE(model.config().max_positions, 8192U);
+// A change of either is a change of every key of every cache that was filled with that model.
+TEST(BuiltinTest, WeightsAreGolden) {
+  EXPECT_EQ(digest_of(BuiltinSize::tiny),
+            "746b1f23990da86b0e8d9124c3d3efe13225ccf64c612fea3bda71d7487fede9");
+  EXPECT_EQ(digest_of(BuiltinSize::small),
+            "a45b7f381cccb3dec5b19e9fe84cb945cd714b98b6788a231730daac868e3483");
+}
+
+TEST(BuiltinTest, SizesAreWhatTheDemoNeeds) {
+  EXPECT_GE(builtin_config(BuiltinSize::small).max_positions, 8192U);
+  const LoadedModel tiny = load_model("builtin:tiny");
+  EXPECT_EQ(to_hex(tiny.weights_digest), digest_of(BuiltinSize::tiny));
+  EXPECT_EQ(tiny.name, "builtin:tiny");
+  EXPECT_FALSE(tiny.directory);
 }
 
 TEST(BuiltinTest, AnyPartOfATensorIsTheSameAsThatPartOfTheWhole) {

@@ -124,9 +124,6 @@ TEST_F(ConfigTest, RealConfigurations) {
     EXPECT_THAT(test::error_of<LoadError>([&] { load(other); }), HasSubstr("architectures"))
         << other;
   }
-  EXPECT_THAT(
-      test::error_of<LoadError>([&] { load("nvidia--Llama-3.1-70B-Instruct-FP8.config.json"); }),
-      HasSubstr("quantization_config"));
 }
 
 TEST_F(ConfigTest, ErrorsNameFileFieldAndAdvice) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "engine/model.hpp"
 #include "engine/paged_memory.hpp"
@@ -114,10 +115,10 @@ TEST_P(Golden, KeysAndValuesAreTheReferenceWithinRounding) {
 
 std::string name_of(const testing::TestParamInfo<Way>& info) {
   const Way& way = info.param;
-  std::string name = "block" + std::to_string(way.block_tokens) + "_chunk" +
-                     std::to_string(way.chunk_tokens) + "_threads" + std::to_string(way.threads);
-  for (const auto blocks : way.blocks_a_piece) name += "_" + std::to_string(blocks);
-  return name;
+  std::ostringstream name;
+  name << "block" << way.block_tokens << "_chunk" << way.chunk_tokens << "_threads" << way.threads;
+  for (const auto blocks : way.blocks_a_piece) name << "_" << blocks;
+  return name.str();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Golden,

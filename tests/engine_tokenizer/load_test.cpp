@@ -33,6 +33,15 @@ TEST(Load, MissingFile) {
   EXPECT_THAT(error_of(files), HasSubstr("tokenizer.model alone cannot be used"));
 }
 
+TEST(Load, ADirectoryOrALoopInPlaceOfAFile) {
+  ModelFiles files;
+  std::filesystem::create_directory(files.path() / "tokenizer.json");
+  EXPECT_THAT(error_of(files), HasSubstr("tokenizer.json: cannot be read"));
+  std::filesystem::remove(files.path() / "tokenizer.json");
+  std::filesystem::create_symlink("tokenizer.json", files.path() / "tokenizer.json");
+  EXPECT_THAT(error_of(files), HasSubstr("tokenizer.json: cannot be looked up"));
+}
+
 // Every proper beginning of a good file is an error, never a crash and never a tokenizer.
 TEST(Load, TruncatedFile) {
   ModelFiles files;

@@ -287,6 +287,8 @@ TEST_F(RocksSlotIndexTest, I24AFullDiskCountsFailuresAndEndsNormally) {
 TEST_F(RocksSlotIndexTest, AForkedChildIsInertAndTheParentGoesOn) {
   auto index = open();
   put(*index, 1);
+  ASSERT_TRUE(index->flush());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the worker sleeps in its wait now
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);

@@ -123,7 +123,7 @@ TEST(DropRequest, NamesTiers) {
 
 TEST(ApiError, TypeFollowsStatus) {
   EXPECT_EQ(ApiError(404, "m", "model", "model_not_found").to_json(),
-            nlohmann::json::parse(
+            nlohmann::ordered_json::parse(
                 R"({"error": {"message": "m", "type": "not_found_error", "param": "model",
                                                 "code": "model_not_found"}})"));
   EXPECT_EQ(ApiError(503, "m").to_json().at("error").at("type"), "server_error");

@@ -76,7 +76,7 @@ class Running {
 
 // Every line of the exposition format is a comment or `name{labels} value`.
 std::map<std::string, double> Running::metrics() const {
-  const std::regex sample(R"(^([a-z_]+(?:\{[^}]*\})?) ([-+0-9.eEInfNa]+)$)");
+  const std::regex sample(R"(^([a-z0-9_]+(?:\{[^}]*\})?) ([-+0-9.eEInfNa]+)$)");
   std::map<std::string, double> values;
   std::istringstream text(get("/metrics").text);
   for (std::string line; std::getline(text, line);) {
@@ -218,6 +218,19 @@ TEST_F(Http, BodiesThatAreTooLargeOrForms) {
   EXPECT_EQ(server().post("/v1/completions", std::string(2 * MiB, ' ')).status, 413);
   const Answer too_large = server().post("/v1/completions", std::string(2 * MiB, ' '));
   EXPECT_THAT(too_large.error(), HasSubstr("1048576 bytes"));
+  // Chunked: its length is known only when it is too late.
+  const auto endless = [](std::size_t offset, httplib::DataSink& sink) {
+    const std::string piece(64 * KiB, ' ');
+    if (offset > 2 * MiB) return sink.done(), true;
+    return sink.write(piece.data(), piece.size());
+  };
+  auto client = server().client();
+  const auto chunked = client.Post("/v1/completions", endless, "application/json");
+  // The server may have answered and closed before all was sent.
+  if (chunked) {
+    EXPECT_EQ(as_answer(chunked).status, 413) << as_answer(chunked).text;
+  }
+  EXPECT_EQ(server().get("/health").status, 200);
   // What curl -d sends without a header: longer than a form may be for the HTTP library, and fine
   // here.
   const Json body = {{"prompt", std::string(12000, 'f')}, {"max_tokens", 1}};

@@ -109,7 +109,8 @@ TEST_F(Process, SigtermFinishesWhatRuns) {
 TEST_F(Process, ASecondServerOnTheDirectoryIsRefusedAndTheFirstUnharmed) {
   const auto server = start();
   const std::string said = refusal(arguments());
-  EXPECT_THAT(said, AllOf(HasSubstr("error"), HasSubstr(nvme().string()), HasSubstr("(busy)")));
+  EXPECT_THAT(said, AllOf(HasSubstr("error"), HasSubstr(nvme().string()), HasSubstr("process "),
+                          HasSubstr("(busy)")));
   Client client(server->port());
   EXPECT_EQ(client.complete(prompt_, 4).token_ids, client.complete(prompt_, 4).token_ids);
 }

@@ -1,5 +1,5 @@
-// Entry point of every GoogleTest binary: as gtest_main, and a run in which every test was skipped exits with 77, so
-// that ctest counts it as skipped and never as passed.
+// Entry point of every GoogleTest binary: as gtest_main, and a run in which every test was skipped
+// exits with 77, so that ctest counts it as skipped and never as passed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

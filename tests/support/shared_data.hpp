@@ -16,9 +16,9 @@ inline std::filesystem::path shared_data() {
 
 }  // namespace terrace::test
 
-#define TERRACE_REQUIRE_SHARED(path)                                                      \
-  if (!std::filesystem::exists(terrace::test::shared_data() / (path))) {                  \
-    GTEST_SKIP() << "needs " << (terrace::test::shared_data() / (path)).string()          \
-                 << "; set TERRACE_SHARED_DATA to the folder of the shared test data";     \
-  }                                                                                       \
+#define TERRACE_REQUIRE_SHARED(path)                                                   \
+  if (!std::filesystem::exists(terrace::test::shared_data() / (path))) {               \
+    GTEST_SKIP() << "needs " << (terrace::test::shared_data() / (path)).string()       \
+                 << "; set TERRACE_SHARED_DATA to the folder of the shared test data"; \
+  }                                                                                    \
   static_assert(true, "")

@@ -21,6 +21,12 @@ SEEDS = {
          {"lib/cache/a.cpp": '#include "terrace/cache.hpp"\n'},
          {"lib/serve/a.cpp": '#include "engine/model.hpp"\n#include "terrace/terrace.hpp"\n'}],
     ),
+    "rule_seams": (
+        [{"lib/move/a.cpp": "#include <unistd.h>\n"}, {"include/terrace/a.hpp": "#include <cuda_runtime.h>\n"},
+         {"lib/cache/a.cpp": "#include <sys/eventfd.h>\n"}],
+        [{"lib/io/a.cpp": "#include <unistd.h>\n", "lib/engine/a.cpp": "#include <sys/mman.h>\n",
+          "lib/move/a.cpp": "#include <span>\n"}],
+    ),
     "rule_sizes": (
         [{"lib/io/a.cpp": "\n" * 601}, {"include/terrace/a.hpp": "\n" * 251}, {"examples/a.cpp": "\n" * 150}],
         [{"lib/io/a.cpp": "\n" * 600, "include/terrace/a.hpp": "\n" * 250, "examples/a.cpp": "\n" * 149}],

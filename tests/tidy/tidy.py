@@ -21,6 +21,8 @@ LAYERS = ["base", "io", "memory", "index", "tier", "policy", "move", "cache"]
 # Users of the library see its public headers, and of each other what stands here.
 USERS = {"lib/engine": ["engine"], "lib/serve": ["serve", "engine"], "lib/tune": ["tune"], "examples": []}
 FACADE = ("terrace/cache.hpp", "terrace/terrace.hpp")  # the mover implements some of its values
+# cuda.hpp is the one header that includes CUDA; the index must know a fork.
+MAY_CALL_THE_SYSTEM = ("lib/io/", "lib/tier/nvme_", "lib/index/rocks_slot_index.cpp", "include/terrace/cuda.hpp")
 TESTS = ("tests/", "benchmarks/")
 # Programs may print; so may what ends the process, for want of anybody to return an error to.
 MAINS = ("lib/serve/main.cpp", "lib/serve/demo/main.cpp", "lib/tune/main.cpp")
@@ -75,6 +77,15 @@ def rule_layers(tree):
             reason = forbidden_include(path, target)
             if reason:
                 yield f"{path}:{line}: {target}: {reason}"
+
+
+def rule_seams(tree):
+    """Only the seams talk to the kernel and the driver; the owner of the cache directory locks it, and no more."""
+    system = r'^[ \t]*#[ \t]*include[ \t]+<((?:sys/|linux/|netinet/|cuda|unistd|fcntl|poll|liburing|dirent)[^>]*)>'
+    for path, text in code_files(tree, "include/", *(f"lib/{layer}/" for layer in LAYERS)):
+        if not path.startswith(MAY_CALL_THE_SYSTEM):
+            for match in re.finditer(system, text, re.M):
+                yield f"{path}:{line_of(text, match.start())}: <{match.group(1)}> belongs to the seams (lib/io, cuda)"
 
 
 def size_limit(path):

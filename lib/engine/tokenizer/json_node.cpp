@@ -2,6 +2,7 @@
 #include "engine/tokenizer/json_node.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "engine/tokenizer/load_error.hpp"
 

@@ -42,9 +42,16 @@ json parse(const std::string& text, const std::string& file) {
   }
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error) throw LoadError(path.string() + ": cannot be looked up: " + error.message());
+  return found;
+}
+
 // An object; null where the file is not there.
 json parse_if_present(const fs::path& path) {
-  if (!fs::exists(path)) return json();
+  if (!is_there(path)) return json();
   json value = parse(read_file(path), path.string());
   JsonNode(value, path.string()).require_object();
   return value;
@@ -230,8 +237,8 @@ Digest digest_of(const std::string& tokenizer_json, const OptionalFile& config) 
 
 fs::path find_tokenizer_json(const fs::path& model_dir) {
   const fs::path path = model_dir / "tokenizer.json";
-  if (fs::is_regular_file(path)) return path;
-  const bool has_other = fs::exists(model_dir / "tokenizer.model");
+  if (is_there(path)) return path;
+  const bool has_other = is_there(model_dir / "tokenizer.model");
   throw LoadError(path.string() + ": there is no such file" +
                   (has_other ? "; tokenizer.model alone cannot be used, convert it with "
                                "transformers' AutoTokenizer and save_pretrained()"

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 constexpr auto kStartTimeout = 10min;  // loading and hashing a large checkpoint
 constexpr auto kStopTimeout = 60s;
 constexpr auto kWriteTimeout = 60s;
-constexpr std::size_t kSampleBytes = 512;  // of the first request of each server
+constexpr std::size_t kSampleBytes = 256;  // of the first request of each server
 
 class DemoError : public std::runtime_error {
  public:
