@@ -1,8 +1,8 @@
 // How a call into the CUDA runtime is made: what it must leave unchanged for the host program, and
 // what its error means.
 //
-// Must never leave an error of ours on CUDA's record. Used by everything below cuda/. Thread rule:
-// any thread.
+// Must never leave an error of ours on CUDA's record. Used by everything below cuda/.
+// Thread rule: any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -64,8 +64,7 @@ CudaCopyEngine::~CudaCopyEngine() {
   for (const auto& [base, bytes] : pinned_) unregister(base, bytes);
 }
 
-// ---- Streams and points
-// -----------------------------------------------------------------------------------------------
+// ---- Streams and points ----
 
 Result<StreamId> CudaCopyEngine::create_stream() {
   const CallScope scope(device_);
@@ -189,8 +188,7 @@ PointState CudaCopyEngine::state_without_stream(StreamPoint point) const {
   return point.ticket == 0 || known ? PointState::passed : PointState::failed;
 }
 
-// ---- Memory
-// -----------------------------------------------------------------------------------------------------------
+// ---- Memory ----
 
 Result<std::byte*> CudaCopyEngine::allocate(std::size_t bytes) {
   if (bytes == 0) return fail(Code::invalid_argument, "allocate: the size is 0");

@@ -6,7 +6,8 @@
 // used again only when passed. Thus a point is a value, and waiting for an old one needs no event.
 //
 // Must never call CUDA in a host function, nor hold a lock across a call that may synchronise. Made
-// by make_cuda_copy_engine(). Thread rule: any thread.
+// by make_cuda_copy_engine().
+// Thread rule: any thread.
 #pragma once
 
 #include <memory>

@@ -1,15 +1,16 @@
 // START HERE. The cache: keeps the KV of prompt prefixes in HBM, DRAM and NVMe, and brings it back
 // on a hit.
 //
-//   auto cache = Cache::open(options, layout);             // reserves every arena; never exceeds a
-//   byte cap auto model = cache->bind(identity);                    // fail closed: an absent
-//   identity field is refused auto match = model->match(prompt);                     // no I/O: the
-//   longest usable prefix, pinned FetchOp fetch; model->fetch(std::move(*match), fetch); // never
-//   blocks while (!fetch.done()) cache->poll(100us); ReadLease prefix = fetch.take_lease(); //
-//   slots of the prefix: the head of your block table auto fresh = model->reserve(prefix, blocks);
-//   // slots for what is left to compute fetch.gate(layer, stream);                             //
-//   before a layer's attention: the stream waits, you do not model->commit(*fresh, tokens, point,
-//   prefix);          // published when the producing stream has passed `point`
+//   auto cache = Cache::open(options, layout);      // reserves every arena; never exceeds a byte cap
+//   auto model = cache->bind(identity);             // fail closed: an absent field is refused
+//   auto match = model->match(prompt);              // no I/O: the longest usable prefix, pinned
+//   FetchOp fetch;
+//   model->fetch(std::move(*match), fetch);         // never blocks
+//   while (!fetch.done()) cache->poll(100us);
+//   ReadLease prefix = fetch.take_lease();          // the head of your block table
+//   auto fresh = model->reserve(prefix, blocks);    // slots for what is left to compute
+//   fetch.gate(layer, stream);                      // before a layer's attention: the stream waits
+//   model->commit(*fresh, tokens, point, prefix);   // published when the stream has passed `point`
 //
 // Two ways to own HBM. Own arena: as above, blocks are used where they lie. Registered pool: the
 // engine keeps its paged KV, registers it (register_pool), and fetch() and store() copy in and out
@@ -17,8 +18,8 @@
 //
 // Guest rules: no output but through Options::log, no environment, no signal handlers, no global
 // state, no thread unless asked for (Options::driver_thread; an NVMe tier with RocksDB, whose work
-// has its own). Thread rule: every method from any thread. A miss is a value; errors are Result<T>;
-// programmer's mistakes abort.
+// has its own). A miss is a value; errors are Result<T>; programmer's mistakes abort.
+// Thread rule: every method from any thread.
 #pragma once
 
 #include <chrono>

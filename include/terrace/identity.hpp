@@ -2,7 +2,8 @@
 //
 // Two runs share KV only where every field below is equal. A field is "known" or absent; absent is
 // not empty, and a cache refuses to bind an identity with an absent field
-// (Code::identity_incomplete): it never guesses. Thread rule: plain values and pure functions.
+// (Code::identity_incomplete): it never guesses.
+// Thread rule: plain values and pure functions.
 #pragma once
 
 #include <array>
@@ -52,9 +53,10 @@ struct ModelIdentity {
 
 // What narrows the identity for one request. Absent is not empty here either.
 struct Scope {
-  std::optional<Digest> adapter;  // LoRA or other adapter: digest of its weights
-  std::optional<std::string_view>
-      tenant_salt;  // requests share KV only within one salt; set it on the server side
+  // LoRA or other adapter: digest of its weights.
+  std::optional<Digest> adapter = std::nullopt;
+  // Requests share KV only within one salt. Set it on the server side.
+  std::optional<std::string_view> tenant_salt = std::nullopt;
 };
 
 }  // namespace terrace

@@ -1,14 +1,14 @@
 // What a block is called: chained keys over token ids, from a root that is the model's identity.
 //
 //   root    = SHA-256 over tagged, length-prefixed fields of (format, identity, geometry, scope)
-//   key     = XXH3-128 over (parent key, token ids)            -- finds a candidate, quickly
-//   lineage = SHA-256 over (parent lineage, token ids)         -- says what the candidate is, for
-//   ever
+//   key     = XXH3-128 over (parent key, token ids)       -- finds a candidate, quickly
+//   lineage = SHA-256 over (parent lineage, token ids)    -- says what the candidate is, for ever
 //
 // A hash match never suffices: on every hit the token ids are compared at full width, and the
 // candidate's parent lineage with the lineage of the block matched before it. So no collision of
 // keys, crafted or not, joins a block to another prefix. Keys are a pure function of content: equal
-// in every process, build, host and locale. Thread rule: plain values and pure functions.
+// in every process, build, host and locale.
+// Thread rule: plain values and pure functions.
 #pragma once
 
 #include <array>

@@ -4,7 +4,8 @@
 // is one slice of it. Within a layer the order at rest is [K, V][kv_head][token][head_dim]: a layer
 // and a range of heads are contiguous. Geometry (what the numbers mean) is part of every key; order
 // and padding (how they lie) are the layout digest, which is part of the record: a mismatch there
-// is a miss. Thread rule: plain values and pure functions.
+// is a miss.
+// Thread rule: plain values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ enum class GroupKind : std::uint8_t {
   sliding_window = 2,  // as full, but only the last `window` tokens are ever read
   latent = 3,          // MLA: one compressed vector a token, no separate V
   sidecar = 4,         // bytes beside the KV that must travel with it: FP8 scales, indexer keys
-  boundary_snapshot =
-      5,  // opaque state at a block boundary (recurrent layers); variable up to a cap
+  // opaque state at a block boundary (recurrent layers); variable up to a cap
+  boundary_snapshot = 5,
 };
 enum class AtRestOrder : std::uint8_t { layer_kv_head_token_dim = 1 };
 

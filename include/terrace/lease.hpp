@@ -3,8 +3,8 @@
 // ReadLease   a prefix from token 0: its blocks stay where they are while it is held. Const,
 // complete, never pending. WriteLease  slots for the blocks to compute next: yours alone, invisible
 // to others until commit(). Both return their slots when destroyed. Kernels that may still run then
-// are named by release(after): slots are free only when that point has passed. Thread rule: one
-// thread at a time for each lease.
+// are named by release(after): slots are free only when that point has passed.
+// Thread rule: one thread at a time for each lease.
 #pragma once
 
 #include <cstdint>

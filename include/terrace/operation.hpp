@@ -2,7 +2,8 @@
 // exactly once.
 //
 // An operation may be destroyed at any time: that cancels it, and what it holds is given back when
-// it is safe. Thread rule: done() from any thread; everything else from one thread at a time.
+// it is safe.
+// Thread rule: done() from any thread; everything else from one thread at a time.
 #pragma once
 
 #include <array>

@@ -30,16 +30,15 @@ struct Options {
   bool io_uring = true;    // false: plain file I/O
   bool direct_io = true;   // false: through the page cache
   std::uint32_t io_queue_depth = 64;  // NVMe requests in flight; writes get at most half
-  std::uint32_t layer_copy_bytes =
-      256 * 1024;  // layers are copied in groups of at least this, gates are per group
+  // Layers are copied in groups of at least this; gates are per group.
+  std::uint32_t layer_copy_bytes = 256 * 1024;
   std::uint32_t fetches_max = 256;  // fetches and stores in progress; one more is told retry_later
   bool driver_thread = false;  // true: a thread of the cache polls; false: poll() is yours to call
 
   // ---- The world. Empty: the real one.
   std::shared_ptr<CopyEngine> device;  // empty: the host device
   std::shared_ptr<Clock> clock;
-  std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t block_capacity)>
-      eviction;  // empty: LRU
+  std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t block_capacity)> eviction;
 
   // ---- Hooks, called from open(), close() and the thread that polls; never while a lock is held.
   // They must not call the cache.

@@ -2,7 +2,8 @@
 // locks.
 //
 // The mover reports every change, asks for candidates from the coldest on, and skips what is pinned
-// or in flight. Thread rule: one caller at a time (the cache's lock is held).
+// or in flight.
+// Thread rule: one caller at a time (the cache's lock is held).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 //
 // A strict subset of std::expected's names (C++23), so that a later switch is a change of one
 // alias. Errors are for what can go wrong in operation (EIO, a bad option); a miss is a value, and
-// a programmer's mistake is an assertion. Thread rule: plain values; const use from any thread.
+// a programmer's mistake is an assertion.
+// Thread rule: plain values; const use from any thread.
 #pragma once
 
 #include <cstdint>

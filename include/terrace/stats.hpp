@@ -41,8 +41,8 @@ struct Stats {
   std::uint64_t query_blocks = 0;  // matchable blocks: floor((tokens - 1) / block_tokens)
   std::uint64_t miss_tokens = 0;
   std::uint64_t miss_blocks = 0;
-  std::uint64_t failed_blocks =
-      0;  // found by match(), lost before the fetch ended; counted among the misses
+  // Found by match(), lost before the fetch ended; counted among the misses.
+  std::uint64_t failed_blocks = 0;
   std::uint64_t committed_blocks = 0;      // published
   std::uint64_t duplicate_blocks = 0;      // committed, but another producer was first
   std::uint64_t spill_backlog_blocks = 0;  // gauge: waiting to be written to a lower place

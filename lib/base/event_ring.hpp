@@ -1,5 +1,6 @@
 // The last events, by sequence number. A slow reader is overtaken and can tell; it never holds
-// anyone up. Thread rule: one caller at a time.
+// anyone up.
+// Thread rule: one caller at a time.
 #pragma once
 
 #include <algorithm>

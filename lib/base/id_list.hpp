@@ -1,6 +1,6 @@
 // A doubly linked list of small numbers, each in it at most once: order without allocation. Storage
-// is two arrays sized once; several lists over the same numbers are several IdLists. Thread rule:
-// one caller at a time.
+// is two arrays sized once; several lists over the same numbers are several IdLists.
+// Thread rule: one caller at a time.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 
 #include "base/tagged_hash.hpp"
 
-#define XXH_INLINE_ALL  // a block is 80 bytes: the call and the dispatch would cost as much as the
-                        // hash
+// A block is 80 bytes: the call and the dispatch would cost as much as the hash.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #ifndef TERRACE_KEY_BITS

@@ -1,7 +1,7 @@
 // Names of the error codes, and the end of a process that takes a value where there is none.
 //
-// Must never allocate: it may be called when memory is short. Called by everyone. Thread rule: pure
-// functions.
+// Must never allocate: it may be called when memory is short. Called by everyone.
+// Thread rule: pure functions.
 #include "terrace/result.hpp"
 
 #include <cstdio>

@@ -4,8 +4,8 @@
 // (little-endian; an absent field ends after `present` = 0). So no two different lists of fields
 // have one encoding: a value cannot pose as its neighbour, and absent differs from empty.
 //
-// Must never hash an address, a locale-dependent text or a struct's padding.
-// Called by: identity, layout, key.
+// Must never hash an address, a locale-dependent text or a struct's padding. Called by: identity,
+// layout, key.
 // Thread rule: an object belongs to one thread; the free functions are pure.
 #pragma once
 

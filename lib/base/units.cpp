@@ -1,7 +1,8 @@
 // Byte quantities as text.
 //
 // Must never depend on the locale: a size in a configuration means the same everywhere. Called by
-// option parsers and by whoever prints sizes. Thread rule: pure functions.
+// option parsers and by whoever prints sizes.
+// Thread rule: pure functions.
 #include "terrace/units.hpp"
 
 #include <array>

@@ -2,8 +2,8 @@
 // pump.
 //
 // The lock guards states and is held for bookkeeping only: no byte is copied, hashed or written
-// under it. The pump is whoever polls, one thread at a time. Thread rule: every public function
-// from any thread, never with the lock held.
+// under it. The pump is whoever polls, one thread at a time.
+// Thread rule: every public function from any thread, never with the lock held.
 #pragma once
 
 #include <atomic>

@@ -3,8 +3,8 @@
 // Every weight is a pure function of (seed, tensor name, index) in exact integer and one-rounding
 // float arithmetic: the same bits on every machine, whatever its math library. They speak the byte
 // tokenizer's ids: 0 to 255 are bytes, 256 begins and 257 ends a text. What they answer is
-// nonsense, but never the same token for ever. Called by load_model(). Thread rule: const use from
-// any thread.
+// nonsense, but never the same token for ever. Called by load_model().
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <string_view>

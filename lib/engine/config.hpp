@@ -2,8 +2,8 @@
 //
 // Reads Hugging Face configurations of the architectures llama, mistral, qwen2 and qwen3. Never
 // guesses: whatever would change the results and is not implemented is a LoadError that names the
-// file, the field and what to do. Called by load_model() and the built-in models. Thread rule:
-// plain values and pure functions.
+// file, the field and what to do. Called by load_model() and the built-in models.
+// Thread rule: plain values and pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // The element types a checkpoint may have, and their exact conversion to float32.
 //
 // Every F16 and BF16 value, subnormals and infinities included, has an exact float32: conversion
-// never rounds. Thread rule: pure functions.
+// never rounds.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // Computes float32 logits; reads and writes KV straight in the caller's blocks, through the block
 // table. Never keeps a pointer into a block beyond run(), and never reads a block of a layer before
-// the gate has let it. Called by the session. Thread rule: one run() at a time; `weights` are
-// shared and const.
+// the gate has let it. Called by the session.
+// Thread rule: one run() at a time; `weights` are shared and const.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 //
 // kernels_isa.cpp is compiled once for each instruction set; best_kernels() picks by what the
 // processor has. No kernel allocates or locks. The plain-loop twins they are tested against are in
-// tests/engine. Called by the forward pass. Thread rule: pure functions over the memory they are
-// given.
+// tests/engine. Called by the forward pass.
+// Thread rule: pure functions over the memory they are given.
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,9 @@
 // The outputs are cut into slices of some hundred columns. A slice is packed, and computed, by one
 // thread: the threads read disjoint weights for one token as for five hundred, and whatever follows
 // element by element (an activation) can follow on the same thread while the slice is in its cache.
-// Called by the weights loader (pack) and the forward pass (multiply). Thread rule: pack different
-// slices and multiply from any thread; prepare() from one thread while nothing is multiplied.
+// Called by the weights loader (pack) and the forward pass (multiply).
+// Thread rule: pack different slices and multiply from any thread; prepare() from one thread while
+// nothing is multiplied.
 #pragma once
 
 #include <dnnl.hpp>

@@ -1,7 +1,8 @@
 // A file mapped read-only, and what the file system says about it.
 //
 // Must not be truncated by others while it is open: reading beyond its end then ends the process.
-// Called by the checkpoint reader. Thread rule: const use from any thread.
+// Called by the checkpoint reader.
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <cstddef>

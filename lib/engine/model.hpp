@@ -1,6 +1,6 @@
-// A model, from its name to weights in memory: a Hugging Face directory, or a built-in one.
-// Called by whoever starts an engine. Thread rule: call from one thread; a LoadedModel is const and
-// shared afterwards.
+// A model, from its name to weights in memory: a Hugging Face directory, or a built-in one. Called
+// by whoever starts an engine.
+// Thread rule: call from one thread; a LoadedModel is const and shared afterwards.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,8 @@
 // Zeroed memory in whole pages, in huge pages where the system gives them.
 //
 // Weights and activations are read end to end for every token: with 4 KiB pages the first touch
-// alone costs seconds. Thread rule: a plain owner of memory.
+// alone costs seconds.
+// Thread rule: a plain owner of memory.
 #pragma once
 
 #include <cstddef>

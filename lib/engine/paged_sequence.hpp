@@ -2,8 +2,8 @@
 // computed after it.
 //
 // Knows leases and blocks, no tokens beyond their number, and no model. Never holds more than one
-// write lease: what is full is committed before more is reserved. Called by the session. Thread
-// rule: one thread at a time.
+// write lease: what is full is committed before more is reserved. Called by the session.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // Rotary position embeddings: the angle of every pair of dimensions at every position.
 //
-// Half rotation, as in Hugging Face: dimension i of a head is paired with i + head_dim / 2.
-// Called by the forward pass. Thread rule: const use from any thread.
+// Half rotation, as in Hugging Face: dimension i of a head is paired with i + head_dim / 2. Called
+// by the forward pass.
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <span>

@@ -3,8 +3,8 @@
 // File layout: 8 bytes little-endian header length N, N bytes of JSON {name: {dtype, shape,
 // data_offsets}}, data. Files are mapped, never copied whole. Nothing in a header is trusted: every
 // length, offset and shape is checked against the file before a byte of data is handed out. A file
-// must not be truncated while it is open. Called by load_model(). Thread rule: const use from any
-// thread.
+// must not be truncated while it is open. Called by load_model().
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Which token comes next. Greedy only, so far.
-// Called by the session. Thread rule: pure functions.
+// Which token comes next. Greedy only, so far. Called by the session.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The reference engine on the cache: a model, a cache for its KV, and generate(), which joins them.
 //
 // Uses the cache through its public headers only, as any engine would. Greedy: the same prompt gets
-// the same tokens whatever the cache holds. Called by terrace-serve and tests. Thread rule:
-// generate() one at a time (the caller sees to it); everything else from any thread.
+// the same tokens whatever the cache holds. Called by terrace-serve and tests.
+// Thread rule: generate() one at a time (the caller sees to it); everything else from any thread.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ struct SessionOptions {
   LoadOptions load;
   std::uint32_t block_tokens = 16;
   Options cache;  // sizes, switches and hooks; its device, where set, copies between host memories
-  std::uint32_t prefill_chunk_tokens =
-      512;  // computed and committed together; an abort keeps whole chunks
-  std::chrono::nanoseconds fetch_deadline =
-      std::chrono::seconds{10};  // then what is missing is computed
+  // Computed and committed together; an abort keeps whole chunks.
+  std::uint32_t prefill_chunk_tokens = 512;
+  // Then what is missing is computed.
+  std::chrono::nanoseconds fetch_deadline = std::chrono::seconds{10};
   std::chrono::nanoseconds reserve_deadline = std::chrono::seconds{10};  // for spills to free HBM
 };
 

@@ -1,8 +1,8 @@
 // Where weights come from: a checkpoint's files or a generator, behind one interface.
 //
 // A source hands out stored bytes and never converts them: the weights digest is over exactly
-// these. Called by the weights loader and the weights digest. Thread rule: const use from any
-// thread.
+// these. Called by the weights loader and the weights digest.
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // The forward pass forks some forty times a token, so a join must cost about a microsecond: threads
 // spin briefly before they sleep. OpenMP's own team inside the matrix library is kept at one
-// thread: two teams would fight for the cores. Called by the forward pass and the loaders. Thread
-// rule: for_each() from one thread at a time.
+// thread: two teams would fight for the cores. Called by the forward pass and the loaders.
+// Thread rule: for_each() from one thread at a time.
 #pragma once
 
 #include <atomic>

@@ -2,8 +2,8 @@
 // reads.
 //
 // Matrices are float32 in the matrix library's packed order; the rest is plain. Independent of the
-// source once built. Called by load_model() (build) and the forward pass (read). Thread rule: const
-// use from any thread.
+// source once built. Called by load_model() (build) and the forward pass (read).
+// Thread rule: const use from any thread.
 #pragma once
 
 #include <vector>

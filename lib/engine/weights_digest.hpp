@@ -3,8 +3,8 @@
 //
 // A remembered digest is used only where every file still has the device, inode, size and times it
 // was hashed with. The memory is a convenience: it may be lost, damaged or impossible to write, and
-// then the tensors are hashed. Called by load_model(). Thread rule: call from one thread; processes
-// may share a cache directory.
+// then the tensors are hashed. Called by load_model().
+// Thread rule: call from one thread; processes may share a cache directory.
 #pragma once
 
 #include <chrono>

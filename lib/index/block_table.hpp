@@ -2,9 +2,9 @@
 //
 // A hash table with chains, all storage reserved once. A lookup compares key, tokens at full width
 // and the parent's lineage, so that no collision of keys is ever a hit; blocks whose keys collide
-// live side by side. Must never move bytes or choose victims. Thread rule: one caller at a time,
-// except that name and tokens of a pinned block may be read from anywhere: they never change while
-// it is in the table.
+// live side by side. Must never move bytes or choose victims.
+// Thread rule: one caller at a time, except that name and tokens of a pinned block may be read from
+// anywhere: they never change while it is in the table.
 #pragma once
 
 #include <array>

@@ -9,8 +9,7 @@
 // Self-delimiting, relocatable, little-endian. One parser for what comes from disk, network and
 // index. A record is built in place: a DRAM slot has room for the header before the payload, so a
 // write to NVMe copies nothing. The zeros keep stale memory off the disk; nobody reads them, and
-// they are not verified.
-// Must never trust a byte it reads. Called by: tiers, mover, cache.
+// they are not verified. Must never trust a byte it reads. Called by: tiers, mover, cache.
 // Thread rule: const use from any thread.
 #pragma once
 

@@ -1,6 +1,7 @@
 // How the slot index runs RocksDB: small, silent, bounded on disk and in memory.
 //
-// Called by: rocks_slot_index.cpp alone. Thread rule: pure functions.
+// Called by: rocks_slot_index.cpp alone.
+// Thread rule: pure functions.
 #pragma once
 
 #include <rocksdb/options.h>

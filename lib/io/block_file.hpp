@@ -1,8 +1,8 @@
 // The file behind a block device: opened, owned, and preallocated to exactly its size.
 //
 // Must never leave a sparse file (a later write would meet ENOSPC), nor a larger one than it found
-// when it fails. Used by open_block_device() and the two devices. Thread rule: one thread at a
-// time.
+// when it fails. Used by open_block_device() and the two devices.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

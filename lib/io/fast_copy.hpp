@@ -2,8 +2,9 @@
 // destination first.
 //
 // Must never be used where the copy is read back at once: the bytes go past the caches. Called by
-// the host copy engine. Thread rule: any thread; a copy is visible to whoever synchronises with the
-// caller, as after memcpy.
+// the host copy engine.
+// Thread rule: any thread; a copy is visible to whoever synchronises with the caller, as after
+// memcpy.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 //
 // submit() only queues. reap() executes one request a call, in the calling thread, and so takes as
 // long as that one transfer: the interface's "never blocks" holds up to one request. Must never
-// execute in submit(), which the engine's thread may call. Made by open_block_device(). Thread
-// rule: one thread at a time.
+// execute in submit(), which the engine's thread may call. Made by open_block_device().
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <memory>

@@ -35,8 +35,7 @@ HostCopyEngine::~HostCopyEngine() {
   for (const Region& region : pinned_) ::munlock(region.base, region.bytes);
 }
 
-// ---- Running
-// ----------------------------------------------------------------------------------------------------------
+// ---- Running ----
 
 bool HostCopyEngine::progress(std::size_t budget_bytes) {
   Lock lock(mutex_);
@@ -152,8 +151,7 @@ std::uint64_t HostCopyEngine::random() noexcept {  // SplitMix64
   return z ^ (z >> 31);
 }
 
-// ---- Streams and points
-// -----------------------------------------------------------------------------------------------
+// ---- Streams and points ----
 
 Result<StreamId> HostCopyEngine::create_stream() {
   auto stream = std::make_unique<Stream>();
@@ -252,8 +250,7 @@ void HostCopyEngine::push(Stream& stream, const Op& op) noexcept {
   ++stream.tail;
 }
 
-// ---- Memory
-// -----------------------------------------------------------------------------------------------------------
+// ---- Memory ----
 
 Result<std::byte*> HostCopyEngine::allocate(std::size_t bytes) {
   if (bytes == 0) return fail(Code::invalid_argument, "allocate: the size is 0");

@@ -5,7 +5,8 @@
 // an order that the seed chooses. Thus a missing wait shows here as it would on a GPU.
 //
 // Must never hold its lock while bytes are copied, and never allocates after a stream has been
-// created. Made by make_host_copy_engine(). Thread rule: any thread.
+// created. Made by make_host_copy_engine().
+// Thread rule: any thread.
 #pragma once
 
 #include <condition_variable>

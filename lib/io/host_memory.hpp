@@ -1,5 +1,6 @@
 // Anonymous host memory: reserved once, huge pages where asked for and possible, touched in advance
-// where asked for. Thread rule: owner only.
+// where asked for.
+// Thread rule: owner only.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,8 @@
 // A completion is matched by slot and generation: a late, duplicate or foreign one finishes nothing
 // (invariant: only an operation's own, full-length completion finishes it). Knows no kernel
 // interface, so that tests can send it any completion. Must never allocate after construction. Used
-// by UringDevice. Thread rule: one thread at a time.
+// by UringDevice.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

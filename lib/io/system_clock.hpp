@@ -1,7 +1,7 @@
 // The clock of production: monotonic, unaffected by changes of the time of day.
 //
-// Must never be read outside the seams' users (policy gets times as values). Thread rule: any
-// thread.
+// Must never be read outside the seams' users (policy gets times as values).
+// Thread rule: any thread.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // Where the pump waits: for a device's file descriptor, for somebody's wake(), or for time to pass.
-// The only wait there is. Thread rule: wake() from any thread; wait() by one thread at a time.
+// The only wait there is.
+// Thread rule: wake() from any thread; wait() by one thread at a time.
 #pragma once
 
 #include <chrono>

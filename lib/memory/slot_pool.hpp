@@ -2,7 +2,8 @@
 //
 // A slot is a number; where its bytes lie is the tier's business. Giving back what is not given out
 // is a programmer's error and ends the process. At every instant free + used + quarantined ==
-// capacity. Thread rule: one caller at a time.
+// capacity.
+// Thread rule: one caller at a time.
 #pragma once
 
 #include <cstdint>

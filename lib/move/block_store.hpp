@@ -3,7 +3,8 @@
 // finish_landing().
 //
 // A pin keeps one copy where it is. Whoever begins a landing, and whoever reads a copy, holds a pin
-// until it is done. Thread rule: one caller at a time (the cache's lock is held).
+// until it is done.
+// Thread rule: one caller at a time (the cache's lock is held).
 #pragma once
 
 #include <array>

@@ -1,14 +1,13 @@
-// The mover: the only code that moves bytes between tiers. Read poll() in mover.cpp first.
+// The mover: the only code that moves bytes between tiers. Read mover.cpp from the top first.
 //
-//   up    NVMe --read, verify--> DRAM --copy--> HBM or an engine's pool      for a fetch
-//   (fetch.cpp) down  HBM or an engine's pool --copy--> DRAM --seal, write--> NVMe       after
-//   every commit   (spill.cpp)
+//   up    NVMe --read, verify--> DRAM --copy--> HBM or an engine's pool    for a fetch (fetch.cpp)
+//   down  HBM or an engine's pool --copy--> DRAM --seal, write--> NVMe     behind a commit (spill.cpp)
 //
 // Decide under the lock, work outside it: tick() changes states and lists what to do; reap() and
 // submit() touch bytes and the device. Credits: writes get at most half of the NVMe queue, so that
-// spills never starve fetches. Must never choose what to keep (the policy does) or block. Thread
-// rule: functions marked [lock] under the cache's lock, functions marked [pump] by one thread at a
-// time.
+// spills never starve fetches. Must never choose what to keep (the policy does) or block.
+// Thread rule: functions marked [lock] under the cache's lock, functions marked [pump] by one
+// thread at a time.
 #pragma once
 
 #include <atomic>

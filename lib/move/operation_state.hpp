@@ -1,6 +1,6 @@
 // What the mover knows of operations, movements and transfers in progress. All of it is recycled,
-// so that a steady state allocates nothing. Thread rule: guarded by the cache's lock, but for
-// `done`.
+// so that a steady state allocates nothing.
+// Thread rule: guarded by the cache's lock, but for `done`.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // The text of an answer as its tokens come, cut before the first stop string.
 //
-// Called by CompletionService. Thread rule: one thread at a time.
+// Called by CompletionService.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The HTTP API as values: what a completion request may say, and how an error is told. OpenAI's
 // shapes.
 //
-// Pure: knows JSON, no sockets and no engine. Called by the server's handlers. Thread rule: plain
-// values.
+// Pure: knows JSON, no sockets and no engine. Called by the server's handlers.
+// Thread rule: plain values.
 #pragma once
 
 #include <cstdint>

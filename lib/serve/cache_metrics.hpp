@@ -1,7 +1,8 @@
 // The cache's statistics as Prometheus metric families. A pure translation: one family a field, one
 // series a place.
 //
-// Called by the /metrics handler. Thread rule: pure function.
+// Called by the /metrics handler.
+// Thread rule: pure function.
 #pragma once
 
 #include <prometheus/metric_family.h>

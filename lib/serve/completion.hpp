@@ -1,7 +1,8 @@
 // POST /v1/completions: from the body of a request to the body of its answer.
 //
 // Waits its turn, lets the session generate, tells text, usage and timings. Knows no sockets.
-// Called by the server's handlers. Thread rule: answer() from any thread.
+// Called by the server's handlers.
+// Thread rule: answer() from any thread.
 #pragma once
 
 #include <atomic>

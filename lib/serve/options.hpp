@@ -2,7 +2,8 @@
 // defaults.
 //
 // The only place of the server that reads the environment (for the user's cache directory). Never
-// opens anything. Called by main() and tests. Thread rule: plain values and pure functions.
+// opens anything. Called by main() and tests.
+// Thread rule: plain values and pure functions.
 #pragma once
 
 #include <cstddef>

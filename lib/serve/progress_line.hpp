@@ -1,7 +1,8 @@
 // Tells a person on stderr what takes so long: one line that updates itself on a terminal, sparse
 // lines elsewhere.
 //
-// Called from the hooks of loader and cache. Thread rule: every method from any thread.
+// Called from the hooks of loader and cache.
+// Thread rule: every method from any thread.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,8 @@
 // What the server counts about requests: outcomes, tokens, latencies. In base units, as Prometheus
 // wants them.
 //
-// Called by the server's handlers. Thread rule: every method from any thread.
+// Called by the server's handlers.
+// Thread rule: every method from any thread.
 #pragma once
 
 #include <prometheus/counter.h>

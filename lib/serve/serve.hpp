@@ -1,7 +1,7 @@
 // terrace-serve without its main(): loads, serves, drains, writes the cache.
 //
-// Installs no signal handlers: main() decides what calls stop(). Called by main() and tests. Thread
-// rule: run() once, on one thread; stop() from any.
+// Installs no signal handlers: main() decides what calls stop(). Called by main() and tests.
+// Thread rule: run() once, on one thread; stop() from any.
 #pragma once
 
 #include <iosfwd>

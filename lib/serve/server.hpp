@@ -1,8 +1,8 @@
 // The HTTP server: routes, limits, start and stop. A library; the program around it is serve.hpp.
 //
 // Installs no signal handlers and prints nothing. One completion computes at a time; /health,
-// /metrics and /v1/models answer meanwhile. Called by serve.cpp and tests. Thread rule: run() on
-// one thread; stop() from any, more than once.
+// /metrics and /v1/models answer meanwhile. Called by serve.cpp and tests.
+// Thread rule: run() on one thread; stop() from any, more than once.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,8 @@
 //   index/                 the slot index, where there is one
 //
 // A directory is ours where terrace.lock exists; in any other, blocks.dat and index are somebody
-// else's, and it is refused. Must never remove a file under another name.
-// Called by: NvmeStore. Thread rule: one thread at a time.
+// else's, and it is refused. Must never remove a file under another name. Called by: NvmeStore.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <sys/types.h>

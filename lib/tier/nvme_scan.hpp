@@ -1,6 +1,7 @@
 // Reads the header of every record in a data file, for when no index says what is there.
 //
-// Called by: NvmeStore::recover. Thread rule: one thread at a time; blocks, and tells its progress.
+// Called by: NvmeStore::recover.
+// Thread rule: one thread at a time; blocks, and tells its progress.
 #pragma once
 
 #include <cstddef>

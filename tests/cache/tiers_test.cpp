@@ -50,6 +50,24 @@ TEST(Tiers, RestartIsWarm) {
   EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 200u);
 }
 
+// Large enough for RocksDB to be worth it: recovery comes from the index, not from a scan.
+TEST(Tiers, RestartIsWarmThroughTheIndex) {
+  TemporaryFolder folder;
+  const Layout layout = toy_layout(256);  // 96 KiB a block
+  const Options options = toy_options(16, 16, folder.path(), 128 * MiB, layout);
+  const Tokens prompt = tokens_from(0, 8 * 256 + 1);
+  {
+    ToyEngine engine(options, layout);
+    if (!engine.cache().stats().nvme_index) GTEST_SKIP() << "built without RocksDB";
+    engine.serve(prompt);
+    EXPECT_TRUE(engine.cache().close());
+  }
+  ToyEngine engine(options, layout);
+  EXPECT_TRUE(engine.cache().stats().nvme_index);
+  EXPECT_EQ(engine.cache().stats().recovered_blocks, 8u);
+  EXPECT_EQ(engine.serve(prompt).cached_by_place[kNvme0], 8 * 256u);
+}
+
 TEST(Tiers, DropFromNvmeIsForgottenByARestartToo) {
   TemporaryFolder folder;
   const Tokens kept = tokens_from(0, 41);

@@ -314,8 +314,7 @@ INSTANTIATE_TEST_SUITE_P(All, BlockDeviceContract,
                                          DeviceCase{"FileBuffered", false, false}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// ---- Opening
-// ------------------------------------------------------------------------------------------------------------
+// ---- Opening ----
 
 Error open_error(const BlockDeviceOptions& options) {
   const auto opened = open_block_device(options);

@@ -235,8 +235,7 @@ TEST(HostCopyEngine, PinUnderALimitSaysSoAndTheMemoryStaysUsable) {
   EXPECT_EQ(result, 0);
 }
 
-// ---- Copy kernels: each against memcpy, at every misalignment, with guards around
-// ---------------------------------------
+// ---- Copy kernels: each against memcpy, at every misalignment, with guards around ----
 
 class CopyKernels : public testing::TestWithParam<internal::CopyKernel> {};
 

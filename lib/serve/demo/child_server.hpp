@@ -1,8 +1,9 @@
 // A terrace-serve of our own, as a child process: started, waited for, ended well or killed.
 //
 // Never outlives this object, nor the thread that made it (the kernel kills it then). Called by the
-// demo and the process tests. Thread rule: running(), kill() and the waits from any thread, the
-// rest from one; the thread that made it lives as long as it.
+// demo and the process tests.
+// Thread rule: running(), kill() and the waits from any thread, the rest from one; the thread that
+// made it lives as long as it.
 #pragma once
 
 #include <sys/types.h>

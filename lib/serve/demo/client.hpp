@@ -1,6 +1,7 @@
 // What a client says to terrace-serve, and what it reads of the answers.
 //
-// Called by the demo and the process tests. Thread rule: one thread at a time for each client.
+// Called by the demo and the process tests.
+// Thread rule: one thread at a time for each client.
 #pragma once
 
 #include <chrono>

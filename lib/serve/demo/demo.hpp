@@ -2,7 +2,8 @@
 // the same tokens each time.
 //
 // Starts its own server on a free port with a temporary NVMe directory, and removes both. Called by
-// main(). Thread rule: one thread.
+// main().
+// Thread rule: one thread.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // A long text that a person could read, of any length, and no two paragraphs alike: what a long
 // prompt is made of.
 //
-// Called by the demo and tests. Thread rule: pure function.
+// Called by the demo and tests.
+// Thread rule: pure function.
 #pragma once
 
 #include <cstddef>

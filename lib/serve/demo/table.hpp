@@ -1,5 +1,5 @@
-// The demo's table: one row a request, the times side by side. Called by the demo. Thread rule:
-// pure functions.
+// The demo's table: one row a request, the times side by side. Called by the demo.
+// Thread rule: pure functions.
 #pragma once
 
 #include <string>
