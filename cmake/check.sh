@@ -8,7 +8,7 @@ preset=${1:?usage: cmake/check.sh PRESET (cmake --list-presets shows them)}
 totals=build/checks.txt # preset, passed, failed, skipped
 mkdir -p build
 # One compilation serves every preset in which a source comes out the same, whatever the folder.
-export CCACHE_NOHASHDIR=1
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="$PWD"
 
 record() {
   echo "$preset $1 $2 $3" >>"$totals"
