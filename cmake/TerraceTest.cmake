@@ -7,7 +7,7 @@ function(terrace_test name)
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest Threads::Threads)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE TERRACE_SHARED_DATA="${TERRACE_SHARED_DATA}"
-                             TERRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TERRACE_KEY_BITS=${TERRACE_KEY_BITS})
+                             TERRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   terrace_warnings(${name})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
