@@ -33,6 +33,18 @@ void extend_runs(std::vector<MatchRun>& runs, std::uint32_t index, Availability 
   }
 }
 
+// The chain over `tokens` after `tip`: point 0 is `tip`, point i + 1 the end of block i.
+// It hashes, so it is not called under the lock.
+std::vector<ChainPoint> chain_over(const ChainPoint& tip, std::span<const TokenId> tokens,
+                                   std::size_t block_tokens) {
+  std::vector<ChainPoint> chain{tip};
+  chain.reserve(tokens.size() / block_tokens + 1);
+  for (std::size_t at = 0; at < tokens.size(); at += block_tokens) {
+    chain.push_back(chain_next(chain.back(), tokens.subspan(at, block_tokens)));
+  }
+  return chain;
+}
+
 constexpr Error kClosed{Code::closed, 0, "the cache is closed"};
 
 }  // namespace
@@ -193,12 +205,7 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
   if (count > lease.slots_.size())
     return fail(Code::invalid_argument, "more tokens than the lease has slots for");
   TERRACE_ASSERT(prefix.core_.get() == this && lease.core_.get() == this, 0);
-  std::vector<ChainPoint> chain;
-  chain.reserve(count + 1);
-  chain.push_back(prefix.prefix_.tip);
-  for (std::size_t i = 0; i < count; ++i) {
-    chain.push_back(chain_next(chain.back(), tokens.subspan(i * block_tokens(), block_tokens())));
-  }
+  const std::vector<ChainPoint> chain = chain_over(prefix.prefix_.tip, tokens, block_tokens());
 
   CommitResult result;
   const std::lock_guard guard(lock_);
@@ -249,6 +256,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
   if (tokens.size() != slots.size() * block_tokens()) {
     return fail(Code::invalid_argument, "store takes block_tokens tokens for each slot");
   }
+  const std::vector<ChainPoint> chain = chain_over(prefix.tip, tokens, block_tokens());
   std::vector<Movement> movements;
   const std::lock_guard guard(lock_);
   if (pool.index >= mover_->pools().size() || mover_->pools()[pool.index].regions.empty()) {
@@ -268,13 +276,11 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
   Prefix at = prefix;
   BlockId parent = kNoBlock;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const auto block_ids = tokens.subspan(i * block_tokens(), block_tokens());
-    const ChainPoint next = chain_next(at.tip, block_ids);
     const RecordMeta meta{.root = at.root.lineage,
-                          .self = next,
-                          .parent = at.tip,
+                          .self = chain[i + 1],
+                          .parent = chain[i],
                           .depth = at.blocks,
-                          .tokens = block_ids};
+                          .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
     const std::optional<Movement> movement = land_in_dram(meta, parent);
     if (!movement) {
       state->reason = Code::no_space;
@@ -283,7 +289,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
     }
     movements.push_back(*movement);
     parent = movement->block;
-    at.tip = next;
+    at.tip = meta.self;
     ++at.blocks;
     ++state->stored;
   }

@@ -91,8 +91,10 @@ Result<void> Core::close() {
     mover_->cancel_all();
   }
   const bool drained = poll_until(kCloseDrain, [this] { return mover_->idle(); });
-  const std::lock_guard pump(pump_);
-  drained_ = true;
+  {
+    const std::lock_guard pump(pump_);  // whoever was inside poll() has left it
+    drained_ = true;
+  }
   Result<void> closed;
   if (tiers_->nvme != nullptr) {
     closed = tiers_->nvme->close();
