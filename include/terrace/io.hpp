@@ -90,6 +90,12 @@ std::unique_ptr<CopyEngine> make_host_copy_engine(std::uint64_t seed = 0);
 
 // ---- Block storage ----
 
+struct IoPiece {
+  std::byte* data = nullptr;  // multiples of BlockDevice::alignment(), both
+  std::uint32_t bytes = 0;
+};
+inline constexpr std::size_t kIoPiecesMax = 32;  // of one request
+
 struct IoRequest {
   enum class Kind : std::uint8_t { read, write };
   Kind kind = Kind::read;
@@ -97,6 +103,9 @@ struct IoRequest {
   std::byte* data = nullptr;
   std::uint32_t bytes = 0;
   std::uint64_t user_data = 0;
+  // A run: what follows on the device goes to, or comes from, these pieces, in this order. Borrowed
+  // during submit(); at most kIoPiecesMax - 1.
+  std::span<const IoPiece> more{};
 };
 
 struct IoResult {
@@ -120,8 +129,8 @@ class BlockDevice {
   virtual std::uint32_t alignment() const noexcept = 0;
   virtual BlockDeviceFacts facts() const noexcept = 0;
 
-  // Starts as many of `requests` as the queue takes, from the front; data belongs to the device
-  // until the request's one result is reaped. A short transfer is continued inside: a result speaks
+  // Starts as many of `requests` as the queue takes, from the front; their memory belongs to the
+  // device until the request's one result is reaped. A short transfer is continued inside: a result speaks
   // of the whole request. Returns: how many were taken.
   virtual std::size_t submit(std::span<const IoRequest> requests) = 0;
   // Never blocks; without io_uring it executes one request, and takes as long as that. Returns: how

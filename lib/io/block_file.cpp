@@ -175,12 +175,18 @@ Result<void> BlockFile::sync() const {
 }
 
 int check_request(const IoRequest& request, std::uint64_t size_bytes) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(request.data);
-  const bool aligned = request.offset % block_alignment == 0 &&
-                       request.bytes % block_alignment == 0 && address % block_alignment == 0;
-  const bool inside = request.bytes > 0 && request.data != nullptr &&
-                      request.offset <= size_bytes && request.bytes <= size_bytes - request.offset;
-  return aligned && inside ? 0 : EINVAL;
+  const auto usable = [](const IoPiece& piece) {
+    return piece.data != nullptr && piece.bytes > 0 && piece.bytes % block_alignment == 0 &&
+           reinterpret_cast<std::uintptr_t>(piece.data) % block_alignment == 0;
+  };
+  if (!usable({request.data, request.bytes}) || !std::ranges::all_of(request.more, usable))
+    return EINVAL;
+  std::uint64_t bytes = request.bytes;
+  for (const IoPiece& piece : request.more) bytes += piece.bytes;
+  const bool inside = request.offset <= size_bytes && bytes <= size_bytes - request.offset;
+  // The kernel counts what it has transferred in 31 bits.
+  const bool countable = bytes <= INT32_MAX && request.more.size() < kIoPiecesMax;
+  return inside && countable && request.offset % block_alignment == 0 ? 0 : EINVAL;
 }
 
 }  // namespace terrace::internal

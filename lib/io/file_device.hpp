@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "io/block_file.hpp"
+#include "io/io_vector.hpp"
 
 namespace terrace::internal {
 
@@ -29,7 +30,12 @@ class FileDevice final : public BlockDevice {
  private:
   BlockFile file_;
   const std::uint32_t depth_;
-  std::unique_ptr<IoRequest[]> queue_;  // a ring
+  struct Queued {
+    IoVector rest;
+    std::uint64_t user_data = 0;
+    int os_error = 0;
+  };
+  std::unique_ptr<Queued[]> queue_;  // a ring
   std::uint32_t first_ = 0;
   std::uint32_t count_ = 0;
 };

@@ -34,7 +34,11 @@ RequestTable::Tag RequestTable::add(const IoRequest& request, int os_error) {
   const std::uint32_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];
-  slot = {.request = request, .generation = slot.generation, .os_error = os_error, .used = true};
+  slot.rest = os_error == 0 ? IoVector(request) : IoVector();
+  slot.user_data = request.user_data;
+  slot.os_error = os_error;
+  slot.retries = 0;
+  slot.used = true;
   return Tag{slot.generation} << 32 | index;
 }
 
@@ -45,7 +49,7 @@ RequestTable::Outcome RequestTable::complete(Tag tag, std::int32_t transferred, 
   if (!slot.used || slot.generation != generation_of(tag)) return Outcome::foreign;
   const int error = verdict(slot, transferred);
   if (error == unfinished) return Outcome::again;
-  result = {slot.request.user_data, error};
+  result = {slot.user_data, error};
   slot.used = false;
   ++slot.generation;
   free_.push_back(index);
@@ -60,20 +64,15 @@ int RequestTable::verdict(Slot& slot, std::int32_t transferred) {
   // A part is counted in whole blocks: direct I/O cannot continue from elsewhere.
   const std::uint32_t bytes = transferred < 0 ? 0 : static_cast<std::uint32_t>(transferred);
   const std::uint32_t blocks = bytes / block_alignment * block_alignment;
-  if (bytes > slot.request.bytes - slot.done_bytes) return EIO;  // more than asked for: not trusted
-  slot.done_bytes += blocks;
-  if (slot.done_bytes == slot.request.bytes) return 0;
+  if (bytes > slot.rest.left_bytes()) return EIO;  // more than asked for: not trusted
+  slot.rest.advance(blocks);
+  if (slot.rest.left_bytes() == 0) return 0;
   if (blocks == 0 && ++slot.retries > retries_max) return transferred < 0 ? -transferred : EIO;
   return unfinished;
 }
 
-IoRequest RequestTable::rest(Tag tag) const {
-  const Slot& slot = slots_[slot_of(tag)];
-  IoRequest request = slot.request;
-  request.offset += slot.done_bytes;
-  request.data += slot.done_bytes;
-  request.bytes -= slot.done_bytes;
-  return request;
+const IoVector& RequestTable::rest(Tag tag) const {
+  return slots_[slot_of(tag)].rest;
 }
 
 bool RequestTable::refused(Tag tag) const {

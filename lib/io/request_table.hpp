@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "terrace/io.hpp"
+#include "io/io_vector.hpp"
 
 namespace terrace::internal {
 
@@ -36,14 +36,15 @@ class RequestTable {
   Tag add(const IoRequest& request, int os_error = 0);
   // `transferred`: bytes, or a negative errno, as in a completion queue entry.
   Outcome complete(Tag tag, std::int32_t transferred, IoResult& result);
-  // What is still to be transferred. REQUIRES: add() or `again` gave `tag`.
-  IoRequest rest(Tag tag) const;
+  // What is still to be transferred; stays in place until the request is done. REQUIRES: add() or
+  // `again` gave `tag`.
+  const IoVector& rest(Tag tag) const;
   bool refused(Tag tag) const;
 
  private:
   struct Slot {
-    IoRequest request;
-    std::uint32_t done_bytes = 0;
+    IoVector rest;
+    std::uint64_t user_data = 0;
     std::uint32_t generation = 1;
     std::int32_t os_error = 0;
     std::uint8_t retries = 0;

@@ -125,34 +125,48 @@ std::size_t UringDevice::submit(std::span<const IoRequest> requests) {
 // them.
 void UringDevice::enqueue(RequestTable::Tag tag) {
   io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // never null: see create()
-  const IoRequest request = requests_.rest(tag);
-  const int fd = registered_file_ ? 0 : file_.fd();
-  const int buffer = buffer_index(request);
-  const bool read = request.kind == IoRequest::Kind::read;
   if (requests_.refused(tag)) {
     ::io_uring_prep_nop(entry);
-  } else if (read && buffer >= 0) {
-    ::io_uring_prep_read_fixed(entry, fd, request.data, request.bytes, request.offset, buffer);
-  } else if (read) {
-    ::io_uring_prep_read(entry, fd, request.data, request.bytes, request.offset);
-  } else if (buffer >= 0) {
-    ::io_uring_prep_write_fixed(entry, fd, request.data, request.bytes, request.offset, buffer);
   } else {
-    ::io_uring_prep_write(entry, fd, request.data, request.bytes, request.offset);
+    prepare(*entry, requests_.rest(tag));
   }
-  if (registered_file_ && !requests_.refused(tag)) entry->flags |= IOSQE_FIXED_FILE;
   ::io_uring_sqe_set_data64(entry, tag);
 }
 
-// Returns: the registered piece that holds all of the request's data, or -1.
-int UringDevice::buffer_index(const IoRequest& request) const noexcept {
+// One piece of registered memory saves the kernel the mapping; several pieces save whole requests.
+void UringDevice::prepare(io_uring_sqe& entry, const IoVector& rest) const noexcept {
+  const int fd = registered_file_ ? 0 : file_.fd();
+  const bool read = rest.kind() == IoRequest::Kind::read;
+  const std::span<const iovec> pieces = rest.pieces();
+  const auto count = static_cast<unsigned>(pieces.size());
+  const iovec& first = pieces.front();
+  const auto bytes = static_cast<unsigned>(first.iov_len);
+  const int buffer = count == 1 ? buffer_index(first) : -1;
+  if (count > 1 && read) {
+    ::io_uring_prep_readv(&entry, fd, pieces.data(), count, rest.offset());
+  } else if (count > 1) {
+    ::io_uring_prep_writev(&entry, fd, pieces.data(), count, rest.offset());
+  } else if (read && buffer >= 0) {
+    ::io_uring_prep_read_fixed(&entry, fd, first.iov_base, bytes, rest.offset(), buffer);
+  } else if (read) {
+    ::io_uring_prep_read(&entry, fd, first.iov_base, bytes, rest.offset());
+  } else if (buffer >= 0) {
+    ::io_uring_prep_write_fixed(&entry, fd, first.iov_base, bytes, rest.offset(), buffer);
+  } else {
+    ::io_uring_prep_write(&entry, fd, first.iov_base, bytes, rest.offset());
+  }
+  if (registered_file_) entry.flags |= IOSQE_FIXED_FILE;
+}
+
+// Returns: the registered buffer that holds all of `memory`, or -1.
+int UringDevice::buffer_index(const iovec& memory) const noexcept {
   const auto base = reinterpret_cast<std::uintptr_t>(buffers_.data());
-  const auto first = reinterpret_cast<std::uintptr_t>(request.data);
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.iov_base);
   if (first < base || first - base >= buffers_.size()) return -1;
-  if (request.bytes > buffers_.size() - (first - base)) return -1;
-  const std::uint64_t piece = (first - base) / registered_piece_bytes;
-  const std::uint64_t last_piece = (first - base + request.bytes - 1) / registered_piece_bytes;
-  return piece == last_piece ? static_cast<int>(piece) : -1;
+  if (memory.iov_len > buffers_.size() - (first - base)) return -1;
+  const std::uint64_t buffer = (first - base) / registered_piece_bytes;
+  const std::uint64_t last = (first - base + memory.iov_len - 1) / registered_piece_bytes;
+  return buffer == last ? static_cast<int>(buffer) : -1;
 }
 
 // Gives the kernel what is in the submission queue. What it does not take (EAGAIN: short of memory)

@@ -39,7 +39,8 @@ class UringDevice final : public BlockDevice {
   UringDevice(BlockFile&& file, const io_uring& ring, const BlockDeviceOptions& options);
   void register_buffers();
   void enqueue(RequestTable::Tag tag);
-  int buffer_index(const IoRequest& request) const noexcept;
+  void prepare(io_uring_sqe& entry, const IoVector& rest) const noexcept;
+  int buffer_index(const iovec& memory) const noexcept;
   void hand_over() noexcept;
   void cancel_all() noexcept;
 

@@ -110,6 +110,57 @@ TEST_P(BlockDeviceContract, BlocksComeBackAsTheyWereWritten) {
   EXPECT_GT(reads, 500u);
 }
 
+// A run over blocks that lie together on the device and apart in memory.
+TEST_P(BlockDeviceContract, ARunIsOneRequest) {
+  const auto device = open();
+  const std::size_t order[] = {9, 3, 4, 5, 20, 0, 1};
+  const auto run = [&](Kind kind, std::size_t shift, std::vector<IoPiece>& more) {
+    for (const std::size_t at : std::span(order).subspan(1))
+      more.push_back({arena_.block((at + shift) % depth), block_bytes});
+    IoRequest one = request(kind, 40, arena_.block((order[0] + shift) % depth), 1);
+    one.more = more;
+    return one;
+  };
+  for (std::size_t i = 0; i < std::size(order); ++i) fill_block(arena_.block(order[i]), 40 + i, 1);
+  {
+    std::vector<IoPiece> more;
+    const IoRequest write = run(Kind::write, 0, more);
+    ASSERT_EQ(device->submit({&write, 1}), 1u);
+    std::ranges::fill(more, IoPiece{});  // borrowed during submit() only
+  }
+  EXPECT_EQ(reap_all(*device), (std::map<std::uint64_t, int>{{1, 0}}));
+  std::vector<IoPiece> more;
+  EXPECT_EQ(transfer_one(*device, run(Kind::read, 7, more)), 0);
+  for (std::size_t i = 0; i < std::size(order); ++i)
+    EXPECT_TRUE(is_block(arena_.block((order[i] + 7) % depth), 40 + i, 1)) << i;
+  // Each block alone is where it belongs.
+  EXPECT_EQ(transfer_one(*device, request(Kind::read, 44, arena_.block(31), 2)), 0);
+  EXPECT_TRUE(is_block(arena_.block(31), 44, 1));
+}
+
+TEST_P(BlockDeviceContract, ARunWithABadPieceIsRefused) {
+  const auto device = open();
+  const auto outcome = [&](std::uint64_t number, IoPiece piece) {
+    IoRequest one = request(Kind::read, number, arena_.block(0), 1);
+    const std::vector<IoPiece> more(1, piece);
+    one.more = more;
+    return transfer_one(*device, one);
+  };
+  EXPECT_EQ(outcome(3, {arena_.block(1), block_bytes}), 0);
+  EXPECT_EQ(outcome(3, {arena_.block(1) + 512, 4096}), EINVAL);
+  EXPECT_EQ(outcome(3, {arena_.block(1), 100}), EINVAL);
+  EXPECT_EQ(outcome(3, {nullptr, 4096}), EINVAL);
+  EXPECT_EQ(outcome(3, {}), EINVAL);
+  EXPECT_EQ(outcome(blocks - 1, {arena_.block(1), block_bytes}), EINVAL)
+      << "ends behind the device";
+  IoRequest one = request(Kind::read, 0, arena_.block(0), 1);
+  const std::vector<IoPiece> many(kIoPiecesMax, {arena_.block(1), 4096});
+  one.more = many;
+  EXPECT_EQ(transfer_one(*device, one), EINVAL);
+  one.more = std::span(many).first(kIoPiecesMax - 1);
+  EXPECT_EQ(transfer_one(*device, one), 0);
+}
+
 TEST_P(BlockDeviceContract, AFullQueueTakesAPrefix) {
   const auto device = open();
   for (int round = 0; round < 3; ++round) {

@@ -61,12 +61,30 @@ TEST(I13OwnCompletionOnly, AShortOneIsContinued) {
   IoResult result;
   const auto tag = table.add(read_blocks(4));
   EXPECT_EQ(table.complete(tag, 4096 + 100, result), Outcome::again);
-  const IoRequest rest = table.rest(tag);
-  EXPECT_EQ(rest.offset, 8192u + 4096u) << "continues at a whole block";
-  EXPECT_EQ(rest.data, memory + 4096);
-  EXPECT_EQ(rest.bytes, 3u * 4096);
+  const IoVector& rest = table.rest(tag);
+  EXPECT_EQ(rest.offset(), 8192u + 4096u) << "continues at a whole block";
+  ASSERT_EQ(rest.pieces().size(), 1u);
+  EXPECT_EQ(rest.pieces()[0].iov_base, memory + 4096);
+  EXPECT_EQ(rest.left_bytes(), 3u * 4096);
   EXPECT_EQ(table.complete(tag, 4 * 4096, result), Outcome::done);
   EXPECT_EQ(result.os_error, EIO) << "more than the rest is not trusted";
+}
+
+TEST(I13OwnCompletionOnly, AShortOneOfARunIsContinuedInTheRightPiece) {
+  RequestTable table(1);
+  IoResult result;
+  IoRequest run = read_blocks(2);
+  const IoPiece more[] = {{memory + 4 * 4096, 3 * 4096}, {memory + 7 * 4096, 4096}};
+  run.more = more;
+  const auto tag = table.add(run);
+  EXPECT_EQ(table.rest(tag).pieces().size(), 2u) << "pieces that touch in memory are one";
+  EXPECT_EQ(table.complete(tag, 3 * 4096 + 512, result), Outcome::again);
+  const IoVector& rest = table.rest(tag);
+  EXPECT_EQ(rest.offset(), 8192u + 3 * 4096u);
+  ASSERT_EQ(rest.pieces().size(), 1u);
+  EXPECT_EQ(rest.pieces()[0].iov_base, memory + 5 * 4096);
+  EXPECT_EQ(table.complete(tag, 3 * 4096, result), Outcome::done);
+  EXPECT_EQ(result.os_error, 0);
 }
 
 TEST(I13OwnCompletionOnly, ManyShortOnesAddUp) {
