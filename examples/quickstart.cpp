@@ -29,7 +29,7 @@ terrace::Cache open_cache(const std::string& directory) {
   terrace::Options options;
   options.hbm_bytes = 2 * terrace::MiB;  // each cap is hard, at every instant
   options.dram_bytes = 8 * terrace::MiB;
-  options.nvme_path = directory;
+  options.nvme_paths = {directory};
   options.nvme_bytes = 128 * terrace::MiB;
   return terrace::Cache::open(options, kLayout).value();  // on error: ends the process, saying why
 }

@@ -63,7 +63,7 @@ class Story {
   static terrace::Cache open(const std::string& directory) {
     terrace::Options options;
     options.hbm_bytes = options.dram_bytes = 4 * terrace::MiB;
-    options.nvme_path = directory;
+    options.nvme_paths = {directory};
     options.nvme_bytes = 128 * terrace::MiB;
     const auto layout = terrace::Layout::full(2, 2, 64, terrace::KvDtype::bf16, kBlockTokens);
     return terrace::Cache::open(std::move(options), layout).value();

@@ -197,6 +197,7 @@ class Cache {
   Result<void> close();
 
  private:
+  friend class internal::Core;
   Cache() = default;
   std::shared_ptr<internal::Core> core_;
 };

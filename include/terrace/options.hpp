@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "terrace/io.hpp"
 #include "terrace/policy.hpp"
@@ -19,9 +20,12 @@ struct Options {
   // ---- Byte caps: hard at every instant, per cache.
   std::uint64_t hbm_bytes = 0;   // own arena in device memory; 0: none, use registered pools
   std::uint64_t dram_bytes = 0;  // host arena; 0: no DRAM tier
-  std::string
-      nvme_path;  // cache directory; empty: no NVMe tier. Needs a DRAM tier of at least 8 blocks
-  std::uint64_t nvme_bytes = 0;  // everything in that directory
+  // Cache directories, one a drive; empty: no NVMe tier. Needs a DRAM tier of at least 8 blocks.
+  std::vector<std::string> nvme_paths;
+  std::uint64_t nvme_bytes = 0;  // everything in these directories; each gets an equal share
+  // Endurance: what is written to NVMe in any 24 hours since open(), of which an hour's share may
+  // come at once. What cannot be written stays in DRAM only. 0: no limit.
+  std::uint64_t nvme_write_bytes_per_day = 0;
 
   // ---- How.
   bool huge_pages = true;  // ask for them; the statistics say whether they came
@@ -29,7 +33,10 @@ struct Options {
   bool prefault = true;    // touch the DRAM arena at open(): slow then, steady afterwards
   bool io_uring = true;    // false: plain file I/O
   bool direct_io = true;   // false: through the page cache
-  std::uint32_t io_queue_depth = 64;  // NVMe requests in flight; writes get at most half
+  std::uint32_t io_queue_depth = 64;  // requests in flight on each drive; writes get at most half
+  // Records are read and verified in the background, so that damage is found before it is asked
+  // for. 0: off.
+  std::uint64_t nvme_scrub_bytes_per_second = 0;
   // Layers are copied in groups of at least this; gates are per group.
   std::uint32_t layer_copy_bytes = 256 * 1024;
   std::uint32_t fetches_max = 256;  // fetches and stores in progress; one more is told retry_later
@@ -38,6 +45,8 @@ struct Options {
   // ---- The world. Empty: the real one.
   std::shared_ptr<CopyEngine> device;  // empty: the host device
   std::shared_ptr<Clock> clock;
+  // Opens the data file of an NVMe directory; empty: open_block_device().
+  std::function<Result<std::unique_ptr<BlockDevice>>(const BlockDeviceOptions&)> block_device;
   std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t block_capacity)> eviction;
 
   // ---- Hooks, called from open(), close() and the thread that polls; never while a lock is held.

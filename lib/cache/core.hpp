@@ -20,9 +20,17 @@
 
 namespace terrace::internal {
 
+// What only tests replace; what users may is in Options.
+struct CoreSeams {
+  std::function<std::unique_ptr<SlotIndex>(const std::string& path)> slot_index;
+  std::uint64_t incarnation = 0;  // 0: a random one
+};
+
 class Core : public std::enable_shared_from_this<Core> {
  public:
-  static Result<std::shared_ptr<Core>> open(Options options, Layout layout);
+  static Result<std::shared_ptr<Core>> open(Options options, Layout layout,
+                                            const CoreSeams& seams = {});
+  static Cache handle(std::shared_ptr<Core> core);
   ~Core();
 
   // ---- Model.
@@ -73,9 +81,9 @@ class Core : public std::enable_shared_from_this<Core> {
   explicit Core(Options options) : options_(std::move(options)) {}
 
   // open.cpp
-  Result<void> open_tiers(Layout layout);
+  Result<void> open_tiers(Layout layout, const CoreSeams& seams);
   Result<void> open_dram();
-  Result<void> open_nvme();
+  Result<void> open_nvme(const CoreSeams& seams);
   Result<void> recover_nvme();
   void log(LogLevel level, const char* text) const;
 

@@ -226,8 +226,12 @@ Result<Prefix> Model::root(const Scope& scope) const {
 Result<Cache> Cache::open(Options options, Layout layout) {
   auto core = Core::open(std::move(options), std::move(layout));
   if (!core) return unexpected(core.error());
+  return internal::Core::handle(std::move(*core));
+}
+
+Cache internal::Core::handle(std::shared_ptr<Core> core) {
   Cache cache;
-  cache.core_ = std::move(*core);
+  cache.core_ = std::move(core);
   return cache;
 }
 

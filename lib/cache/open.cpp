@@ -24,8 +24,8 @@ Result<void> check(const Options& options) {
   if (options.hbm_bytes == 0 && options.dram_bytes == 0) {
     return fail(Code::invalid_argument, "no tier to keep blocks in: set hbm_bytes or dram_bytes");
   }
-  if (options.nvme_path.empty() != (options.nvme_bytes == 0)) {
-    return fail(Code::invalid_argument, "an NVMe tier needs both nvme_path and nvme_bytes");
+  if (options.nvme_paths.empty() != (options.nvme_bytes == 0)) {
+    return fail(Code::invalid_argument, "an NVMe tier needs both nvme_paths and nvme_bytes");
   }
   if (options.io_queue_depth == 0 || options.io_queue_depth > 4096) {
     return fail(Code::invalid_argument, "io_queue_depth must be from 1 to 4096");
@@ -43,7 +43,7 @@ std::uint64_t random_incarnation() {
 
 }  // namespace
 
-Result<std::shared_ptr<Core>> Core::open(Options options, Layout layout) {
+Result<std::shared_ptr<Core>> Core::open(Options options, Layout layout, const CoreSeams& seams) {
   if (auto checked = check(options); !checked) return unexpected(checked.error());
   if (auto valid = layout.validate(); !valid) return unexpected(valid.error());
   if (options.device == nullptr) options.device = make_host_copy_engine();
@@ -51,13 +51,14 @@ Result<std::shared_ptr<Core>> Core::open(Options options, Layout layout) {
   if (!options.eviction) options.eviction = make_lru_policy;
 
   std::shared_ptr<Core> core(new Core(std::move(options)));
-  if (auto opened = core->open_tiers(std::move(layout)); !opened) return unexpected(opened.error());
+  if (auto opened = core->open_tiers(std::move(layout), seams); !opened)
+    return unexpected(opened.error());
   if (core->options_.driver_thread)
     core->driver_ = std::thread([raw = core.get()] { raw->drive(); });
   return core;
 }
 
-Result<void> Core::open_tiers(Layout layout) {
+Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
   tiers_ = std::make_unique<Tiers>(std::move(layout), kRecordAlignment);
   if (auto opened = waker_.open(); !opened) return opened;
   HbmTier& hbm = tiers_->hbm;
@@ -73,13 +74,14 @@ Result<void> Core::open_tiers(Layout layout) {
     hbm.base = *arena;
   }
   if (auto opened = open_dram(); !opened) return opened;
-  if (auto opened = open_nvme(); !opened) return opened;
+  if (auto opened = open_nvme(seams); !opened) return opened;
 
   const std::uint32_t nvme_slots = tiers_->nvme == nullptr ? 0 : tiers_->nvme->slot_count();
   const BlockStore::Sizes sizes{{hbm.slot_count, tiers_->dram.slot_count, nvme_slots},
                                 tiers_->layout.block_tokens};
-  store_ = std::make_unique<BlockStore>(sizes, options_.eviction(BlockStore::table_capacity(sizes)),
-                                        *options_.clock, random_incarnation());
+  store_ = std::make_unique<BlockStore>(
+      sizes, options_.eviction(BlockStore::table_capacity(sizes)), *options_.clock,
+      seams.incarnation != 0 ? seams.incarnation : random_incarnation());
   auto mover =
       std::make_unique<Mover>(*store_, *tiers_, *options_.device, *options_.clock, options_);
   if (auto opened = mover->open(); !opened) return opened;
@@ -118,19 +120,21 @@ Result<void> Core::open_dram() {
   return {};
 }
 
-Result<void> Core::open_nvme() {
-  if (options_.nvme_path.empty()) return {};
+Result<void> Core::open_nvme(const CoreSeams& seams) {
+  if (options_.nvme_paths.empty()) return {};
   if (tiers_->dram.slot_count < kDramBlocksMin) {
     return fail(Code::invalid_argument,
                 "an NVMe tier needs dram_bytes for at least 8 blocks: raise dram_bytes");
   }
   NvmeStoreOptions how;
-  how.path = options_.nvme_path;
+  how.path = options_.nvme_paths.front();
   how.bytes_max = options_.nvme_bytes;
   how.queue_depth_max = options_.io_queue_depth;
   how.buffers = tiers_->dram.memory.bytes();
   how.io_uring = options_.io_uring;
   how.direct = options_.direct_io;
+  how.block_device = options_.block_device;
+  how.slot_index = seams.slot_index;
   how.progress = [this](const char* step, std::uint64_t done, std::uint64_t total) {
     if (options_.progress) options_.progress(step, done, total);
   };
@@ -180,7 +184,8 @@ Result<void> Core::recover_nvme() {
   for (const Found& block : found) store_->recover(block.id, kNvme0, block.slot);
   mover_->resume_sequence(sequence_max + 1);
   log(LogLevel::info,
-      fmt::format("NVMe: {} blocks recovered from {}", found.size(), options_.nvme_path).c_str());
+      fmt::format("NVMe: {} blocks recovered from {}", found.size(), options_.nvme_paths.front())
+          .c_str());
   return {};
 }
 

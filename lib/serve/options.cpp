@@ -61,10 +61,16 @@ void add_cache_options(CLI::App& app, ServeOptions& options) {
   add_size(app, "--hbm-bytes", options.hbm_bytes,
            "Cap of the HBM tier (host memory on --device host)");
   add_size(app, "--dram-bytes", options.dram_bytes, "Cap of the DRAM tier; 0: none");
-  app.add_option("--nvme-path", options.nvme_path,
-                 "Directory of the NVMe tier, one server's own; absent: no NVMe tier")
-      ->type_name("DIR");
-  add_size(app, "--nvme-bytes", options.nvme_bytes, "Cap of that directory");
+  app.add_option("--nvme-path", options.nvme_paths,
+                 "Directory of the NVMe tier, one server's own; again for each further drive; "
+                 "absent: no NVMe tier")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  add_size(app, "--nvme-bytes", options.nvme_bytes, "Cap of these directories together");
+  add_size(app, "--nvme-write-bytes-per-day", options.nvme_write_bytes_per_day,
+           "What a day may wear the drives; 0: no limit");
+  add_size(app, "--nvme-scrub-bytes-per-second", options.nvme_scrub_bytes_per_second,
+           "Read and verify records in the background; 0: off");
   add_switch(app, "huge-pages", options.huge_pages, "Ask for huge pages");
   add_switch(app, "prefault", options.prefault, "Touch the DRAM tier at start");
   add_switch(app, "io-uring", options.io_uring, "NVMe through io_uring");
@@ -84,7 +90,7 @@ GET /health /metrics /v1/models, POST /v1/completions; SIGTERM finishes what run
 
 // What no single option can check.
 void check_together(const CLI::App& app, const ServeOptions& options) {
-  if (options.nvme_path.empty() && app.count("--nvme-bytes") > 0) {
+  if (options.nvme_paths.empty() && app.count("--nvme-bytes") > 0) {
     throw CLI::ValidationError("--nvme-bytes",
                                "has no effect without --nvme-path DIR: name a directory");
   }

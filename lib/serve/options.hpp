@@ -12,6 +12,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "terrace/units.hpp"
 
@@ -28,8 +29,10 @@ struct ServeOptions {
   std::uint32_t block_tokens = 16;
   std::uint64_t hbm_bytes = 512 * MiB;
   std::uint64_t dram_bytes = 1 * GiB;
-  std::string nvme_path;  // empty: no NVMe tier
+  std::vector<std::string> nvme_paths;  // empty: no NVMe tier
   std::uint64_t nvme_bytes = 4 * GiB;
+  std::uint64_t nvme_write_bytes_per_day = 0;
+  std::uint64_t nvme_scrub_bytes_per_second = 0;
   bool huge_pages = true;
   bool prefault = true;
   bool io_uring = true;

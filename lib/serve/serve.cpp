@@ -30,8 +30,10 @@ engine::SessionOptions session_options(const ServeOptions& options, ProgressLine
   session.block_tokens = options.block_tokens;
   session.cache.hbm_bytes = options.hbm_bytes;
   session.cache.dram_bytes = options.dram_bytes;
-  session.cache.nvme_path = options.nvme_path;
-  session.cache.nvme_bytes = options.nvme_path.empty() ? 0 : options.nvme_bytes;
+  session.cache.nvme_paths = options.nvme_paths;
+  session.cache.nvme_bytes = options.nvme_paths.empty() ? 0 : options.nvme_bytes;
+  session.cache.nvme_write_bytes_per_day = options.nvme_write_bytes_per_day;
+  session.cache.nvme_scrub_bytes_per_second = options.nvme_scrub_bytes_per_second;
   session.cache.huge_pages = options.huge_pages;
   session.cache.prefault = options.prefault;
   session.cache.io_uring = options.io_uring;

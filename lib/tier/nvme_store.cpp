@@ -197,7 +197,7 @@ Result<void> NvmeStore::open_files(const NvmeSizing& sizing) {
       options_.progress("preallocate NVMe", done, total);
     };
   }
-  auto device = open_block_device(how);
+  auto device = options_.block_device ? options_.block_device(how) : open_block_device(how);
   if (!device) return unexpected(device.error());
   device_ = std::move(*device);
   open_index(sizing.with_index);
@@ -206,8 +206,9 @@ Result<void> NvmeStore::open_files(const NvmeSizing& sizing) {
 
 // An index that does not open costs a scan at each start, and nothing else.
 void NvmeStore::open_index(bool wanted) {
+  if (options_.slot_index) index_ = options_.slot_index(directory_.index_path());
 #if defined(TERRACE_WITH_ROCKSDB)
-  if (wanted) {
+  if (wanted && index_ == nullptr) {
     auto index = open_rocks_slot_index(directory_.index_path(), slot_count_, format_.entry_bytes(),
                                        options_.log);
     if (index) index_ = std::move(*index);

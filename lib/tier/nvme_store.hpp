@@ -29,6 +29,10 @@ struct NvmeStoreOptions {
   std::span<std::byte> buffers;  // the DRAM arena: where all request data lies
   bool io_uring = true;
   bool direct = true;
+  // Where the data file and the index come from. Empty: open_block_device(), and RocksDB where it is
+  // built in and worth its room.
+  std::function<Result<std::unique_ptr<BlockDevice>>(const BlockDeviceOptions&)> block_device;
+  std::function<std::unique_ptr<SlotIndex>(const std::string& path)> slot_index;
   // Both may be empty.
   std::function<void(const char* step, std::uint64_t done, std::uint64_t total)> progress;
   std::function<void(const std::string& line)> log;

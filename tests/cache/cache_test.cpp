@@ -16,7 +16,7 @@ TEST(CacheOpen, RefusesOptionsThatMeanNothing) {
   one_byte.hbm_bytes = 1;
   EXPECT_EQ(code_of(one_byte), Code::invalid_argument);
   Options path_without_bytes = toy_options(8, 8);
-  path_without_bytes.nvme_path = "/tmp/x";
+  path_without_bytes.nvme_paths = {"/tmp/x"};
   EXPECT_EQ(code_of(path_without_bytes), Code::invalid_argument);
   Options nvme_without_dram = toy_options(8, 0, "/tmp/x");
   EXPECT_EQ(code_of(nvme_without_dram), Code::invalid_argument);

@@ -76,7 +76,7 @@ inline Options toy_options(std::uint32_t hbm_blocks, std::uint32_t dram_blocks,
   const std::uint64_t record_bytes = (layout.block_bytes() + 4095) / 4096 * 4096 + 4096;
   options.hbm_bytes = hbm_blocks * ((layout.block_bytes() + 255) / 256 * 256);
   options.dram_bytes = dram_blocks * record_bytes;
-  options.nvme_path = nvme_path;
+  if (!nvme_path.empty()) options.nvme_paths = {nvme_path};
   options.nvme_bytes = nvme_path.empty() ? 0 : nvme_bytes;
   options.layer_copy_bytes = 1;  // a gate for every layer
   options.io_queue_depth = 16;

@@ -33,7 +33,7 @@ class Identity : public testing::Test {
                        std::optional<std::string_view> salt = std::nullopt) {
     auto options = test::small_session(model.string());
     options.block_tokens = block_tokens;
-    options.cache.nvme_path = (directory_.path() / "nvme").string();
+    options.cache.nvme_paths = {(directory_.path() / "nvme").string()};
     options.cache.nvme_bytes = 64 * MiB;
     const auto session = Session::open(options);
     GenerateRequest request;

@@ -176,7 +176,7 @@ TEST(Session, AnHbmHeldByOthersIsSaidWithItsSizes) {
 
 TEST(Session, WhatCannotBeOpenedIsSaid) {
   auto options = test::small_session("builtin:tiny");
-  options.cache.nvme_path = "/proc/terrace-cannot-be-here";
+  options.cache.nvme_paths = {"/proc/terrace-cannot-be-here"};
   options.cache.nvme_bytes = 64 * MiB;
   try {
     Session::open(options);
