@@ -74,6 +74,7 @@ Result<Match> Core::match(const ModelIdentity& identity, std::span<const TokenId
 
 void Core::walk(Match& match, std::span<const TokenId> prompt, std::span<const BlockKey> keys) {
   const std::lock_guard guard(lock_);
+  mover_->saw(keys);
   const BlockTable& table = store_->table();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto tokens = prompt.subspan(i * block_tokens(), block_tokens());

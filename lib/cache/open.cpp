@@ -27,6 +27,9 @@ Result<void> check(const Options& options) {
   if (options.nvme_paths.empty() != (options.nvme_bytes == 0)) {
     return fail(Code::invalid_argument, "an NVMe tier needs both nvme_paths and nvme_bytes");
   }
+  if (options.nvme_write_bytes_per_day > 0 && options.nvme_paths.empty()) {
+    return fail(Code::invalid_argument, "nvme_write_bytes_per_day needs an NVMe tier");
+  }
   if (options.io_queue_depth == 0 || options.io_queue_depth > 4096) {
     return fail(Code::invalid_argument, "io_queue_depth must be from 1 to 4096");
   }
@@ -77,8 +80,9 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
   if (auto opened = open_nvme(seams); !opened) return opened;
 
   const std::uint32_t nvme_slots = tiers_->nvme == nullptr ? 0 : tiers_->nvme->slot_count();
-  const BlockStore::Sizes sizes{{hbm.slot_count, tiers_->dram.slot_count, nvme_slots},
-                                tiers_->layout.block_tokens};
+  BlockStore::Sizes sizes{
+      {hbm.slot_count, tiers_->dram.slot_count, nvme_slots}, {}, tiers_->layout.block_tokens};
+  if (tiers_->nvme != nullptr) sizes.nvme_drives = tiers_->nvme->slots_by_drive();
   store_ = std::make_unique<BlockStore>(
       sizes, options_.eviction(BlockStore::table_capacity(sizes)), *options_.clock,
       seams.incarnation != 0 ? seams.incarnation : random_incarnation());
@@ -127,7 +131,6 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
                 "an NVMe tier needs dram_bytes for at least 8 blocks: raise dram_bytes");
   }
   NvmeStoreOptions how;
-  how.path = options_.nvme_paths.front();
   how.bytes_max = options_.nvme_bytes;
   how.queue_depth_max = options_.io_queue_depth;
   how.buffers = tiers_->dram.memory.bytes();
@@ -139,10 +142,10 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
     if (options_.progress) options_.progress(step, done, total);
   };
   how.log = [this](const std::string& line) { log(LogLevel::info, line.c_str()); };
-  auto opened = NvmeStore::open(how, tiers_->layout, tiers_->format);
+  auto opened = NvmeTier::open(options_.nvme_paths, how, tiers_->layout, tiers_->format);
   if (!opened) return unexpected(opened.error());
   tiers_->nvme = std::move(*opened);
-  const BlockDeviceFacts facts = tiers_->nvme->device().facts();
+  const BlockDeviceFacts facts = tiers_->nvme->facts().device;
   if (options_.io_uring && !facts.io_uring)
     log(LogLevel::warning, "io_uring is not to be had: NVMe uses plain file I/O");
   if (options_.direct_io && !facts.direct)
@@ -183,9 +186,7 @@ Result<void> Core::recover_nvme() {
   store_->pool(kNvme0).adopt([&used](std::uint32_t slot) { return used[slot]; });
   for (const Found& block : found) store_->recover(block.id, kNvme0, block.slot);
   mover_->resume_sequence(sequence_max + 1);
-  log(LogLevel::info,
-      fmt::format("NVMe: {} blocks recovered from {}", found.size(), options_.nvme_paths.front())
-          .c_str());
+  log(LogLevel::info, fmt::format("NVMe: {} blocks recovered", found.size()).c_str());
   return {};
 }
 

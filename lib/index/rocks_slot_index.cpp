@@ -11,6 +11,7 @@
 // Thread rule: as SlotIndex. The worker has the database while anything is queued, the caller has
 // it once the queue is drained; the worker never calls the log.
 #include <rocksdb/db.h>
+#include <rocksdb/statistics.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,6 +94,7 @@ class RocksSlotIndex final : public SlotIndex {
   bool erase(std::uint32_t slot) override { return push(slot, {}); }
   Result<void> mark_complete() override;
   std::uint64_t failures() const noexcept override { return failures_.load(); }
+  std::uint64_t bytes_written() const noexcept override;
   Result<void> flush() override;
 
  private:
@@ -201,6 +203,13 @@ bool RocksSlotIndex::push(std::uint32_t slot, std::span<const std::byte> header)
     return true;
   }
   return queue_->push(slot, header);
+}
+
+std::uint64_t RocksSlotIndex::bytes_written() const noexcept {
+  const rocksdb::Statistics& statistics = *options_.statistics;
+  return statistics.getTickerCount(rocksdb::WAL_FILE_BYTES) +
+         statistics.getTickerCount(rocksdb::FLUSH_WRITE_BYTES) +
+         statistics.getTickerCount(rocksdb::COMPACT_WRITE_BYTES);
 }
 
 Result<void> RocksSlotIndex::mark_complete() {

@@ -44,6 +44,8 @@ class SlotIndex {
   // Updates that could not be written. After the first one, the index is given up until it is
   // opened again.
   virtual std::uint64_t failures() const noexcept = 0;
+  // All that it has written to disk: logs, tables, and tables again when they are merged.
+  virtual std::uint64_t bytes_written() const noexcept { return 0; }
 
   // Blocks until everything queued is written, and would survive a power cut.
   // Returns: success; io_error, also where the index was given up for a lost update.

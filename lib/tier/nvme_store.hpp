@@ -2,7 +2,7 @@
 // BlockDevice, slot index.
 //
 // It knows where records lie and which are there; it does not choose victims, and does not move
-// blocks by itself. Called by: cache (open, recover, close), mover (device, index).
+// blocks by itself. Called by: NvmeTier (all of its functions).
 // Thread rule: one caller at a time (the pump), open and close included.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "index/record.hpp"
 #include "index/slot_index.hpp"
 #include "terrace/io.hpp"
+#include "tier/found_records.hpp"
 #include "tier/nvme_directory.hpp"
 #include "tier/nvme_scan.hpp"
 
@@ -67,14 +68,15 @@ class NvmeStore {
   BlockDevice& device() noexcept { return *device_; }
   SlotIndex& index() noexcept { return *index_; }
 
-  // Calls `visit` once a record found, by index or, where that is not usable, by a scan of the
-  // headers (with progress), in order of their sequence. Of two records of one lineage the newer
-  // one counts. Payloads are verified when they are read, not here; meta is valid during the call.
-  // REQUIRES: no request in flight; called once, before the first write.
-  // Returns: success; io_error (the data file does not answer). Damage is not an error: the log
+  // Adds every record of this directory, by index or, where that is not usable, by a scan of the
+  // headers (with progress); its slot s is slot first_slot + s there. Payloads are verified when
+  // they are read, not here. Then settle() ends it with the slots (of this store) that do not count.
+  // REQUIRES: no request in flight; called once, before the first write, after the stores with
+  // lower slots.
+  // Returns: success; io_error (the data file does not answer). Damage is not an error: `found`
   // counts it.
-  using Visitor = std::function<void(std::uint32_t slot, const RecordMeta& meta)>;
-  Result<void> recover(const Visitor& visit);
+  Result<void> find(FoundRecords& found, std::uint32_t first_slot);
+  void settle(const std::vector<std::uint32_t>& useless);
 
   // Blocking: everything written and indexed survives a power cut afterwards. Keeps the lock.
   // REQUIRES: no request in flight.
@@ -83,16 +85,14 @@ class NvmeStore {
   Result<void> close();
 
  private:
-  class Found;
-
   NvmeStore(const NvmeStoreOptions& options, const RecordFormat& format, NvmeDirectory directory)
       : options_(options), format_(format), directory_(std::move(directory)) {}
 
   Result<void> prepare_directory(const NvmeSizing& sizing);
   Result<void> open_files(const NvmeSizing& sizing);
   void open_index(bool wanted);
-  bool load_index(Found& found);
-  Result<void> scan(Found& found);
+  bool load_index(FoundRecords& found, std::uint32_t first_slot);
+  Result<void> scan(FoundRecords& found, std::uint32_t first_slot);
   void put(std::uint32_t slot, std::span<const std::byte> header);
   void forget(const std::vector<std::uint32_t>& slots);
   void log(const std::string& line) const;
@@ -100,7 +100,8 @@ class NvmeStore {
   const NvmeStoreOptions options_;
   const RecordFormat format_;
   std::uint32_t slot_count_ = 0;
-  bool fresh_ = true;  // the data file holds nothing yet
+  bool fresh_ = true;        // the data file holds nothing yet
+  bool from_index_ = false;  // what was found came from the index, so it lacks nothing
   // Destroyed from the last to the first: the lock goes when all else is closed.
   NvmeDirectory directory_;
   std::unique_ptr<NvmeScan> scan_;  // kept only where its requests may be in flight

@@ -27,6 +27,7 @@ class StoreTest : public testing::Test {
   internal::RecordFormat format_{layout_, 4096};
   TempDir directory_;
   std::string log_;
+  std::string refusals_;  // of the last recovery
   bool io_uring_ = true;
 
   Result<std::unique_ptr<NvmeStore>> try_open(std::uint64_t bytes_max) {
@@ -77,11 +78,15 @@ class StoreTest : public testing::Test {
   };
   std::vector<Seen> recover(NvmeStore& store) {
     std::vector<Seen> seen;
-    const auto recovered = store.recover([&](std::uint32_t slot, const internal::RecordMeta& meta) {
+    internal::FoundRecords found(format_);
+    const auto recovered = store.find(found, 0);
+    EXPECT_TRUE(recovered) << recovered.error().message;
+    refusals_ = found.refusals();
+    store.settle(found.keep_newest());
+    found.visit([&](std::uint32_t slot, const internal::RecordMeta& meta) {
       seen.push_back({slot, meta.sequence, meta.self.lineage});
       EXPECT_EQ(chain_next(meta.parent, meta.tokens), meta.self);
     });
-    EXPECT_TRUE(recovered) << recovered.error().message;
     return seen;
   }
 
