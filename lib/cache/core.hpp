@@ -76,6 +76,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // open.cpp
   Result<void> open_tiers(Layout layout, const CoreSeams& seams);
+  void prefault_hbm();
   Result<void> open_dram();
   Result<void> open_nvme(const CoreSeams& seams);
   Result<void> recover_nvme();

@@ -75,6 +75,7 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
     auto arena = options_.device->allocate(hbm.slot_count * hbm.stride_bytes);
     if (!arena) return unexpected(arena.error());
     hbm.base = *arena;
+    prefault_hbm();
   }
   if (auto opened = open_dram(); !opened) return opened;
   if (auto opened = open_nvme(seams); !opened) return opened;
@@ -91,6 +92,16 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
   if (auto opened = mover->open(); !opened) return opened;
   mover_ = std::move(mover);
   return recover_nvme();
+}
+
+// A host device gives memory that nobody has touched; a real one has its own.
+void Core::prefault_hbm() {
+  if (!options_.prefault || options_.device->name() != "host") return;
+  const HbmTier& hbm = tiers_->hbm;
+  prefault({hbm.base, hbm.slot_count * hbm.stride_bytes},
+           [this](std::size_t done, std::size_t total) {
+             if (options_.progress) options_.progress("prefault HBM", done, total);
+           });
 }
 
 Result<void> Core::open_dram() {

@@ -2,9 +2,9 @@
 // that neither a compaction nor a full disk ever stops the pump.
 //
 // One column family, one write policy: each update is in the write-ahead log before it counts as
-// written, and the log is not synced. After kill -9 nothing is lost, since the kernel has the
-// bytes. After a power cut the log may end early: what is lost is hits; and an entry that survived
-// while its record did not names bytes that do not verify, which is a miss. flush() syncs.
+// written, and the log is synced when sync_soon() says so, on the worker. After kill -9 nothing is lost,
+// since the kernel has the bytes. After a power cut the log may end early: what is lost is hits; and
+// an entry that survived while its record did not names bytes that do not verify, which is a miss.
 //
 // After one lost update the database is given up: closed, removed, and made anew at the next start.
 //
@@ -92,6 +92,7 @@ class RocksSlotIndex final : public SlotIndex {
     return push(slot, header);
   }
   bool erase(std::uint32_t slot) override { return push(slot, {}); }
+  void sync_soon() override { (void)push(kSyncMark, {}); }  // a full queue: the next one will do
   Result<void> mark_complete() override;
   std::uint64_t failures() const noexcept override { return failures_.load(); }
   std::uint64_t bytes_written() const noexcept override;
@@ -100,6 +101,7 @@ class RocksSlotIndex final : public SlotIndex {
  private:
   static constexpr std::size_t kBatchMax = 256;
   static constexpr std::chrono::milliseconds kPatience{20'000};
+  static constexpr std::uint32_t kSyncMark = 0xffffffffu;  // no slot: "sync what came before"
 
   // Threads and locks do not survive fork(): a child must touch neither.
   bool forked() const noexcept { return ::getpid() != owner_; }
@@ -268,12 +270,23 @@ void RocksSlotIndex::give_up(const rocksdb::Status& reason, std::size_t lost) {
 void RocksSlotIndex::run() {
   rocksdb::WriteBatch batch;
   while (const std::size_t count = queue_->wait(kBatchMax)) {
+    bool sync = false;
     const auto status = guarded([&] {
       batch.Clear();
-      for (std::size_t i = 0; i < count; ++i) append(queue_->at(i), batch);
+      for (std::size_t i = 0; i < count; ++i) {
+        const UpdateQueue::Update update = queue_->at(i);
+        if (update.slot == kSyncMark)
+          sync = true;
+        else
+          append(update, batch);
+      }
       return write(batch);
     });
     if (!status.ok()) give_up(status, count);
+    if (sync && database_ != nullptr) {
+      const auto durable = guarded([&] { return database_->SyncWAL(); });
+      if (!durable.ok()) give_up(durable, 0);
+    }
     queue_->pop(count);
   }
 }

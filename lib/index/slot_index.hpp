@@ -35,6 +35,8 @@ class SlotIndex {
   // Returns: false where the queue is full: poll, try again.
   virtual bool put(std::uint32_t slot, std::span<const std::byte> header) = 0;
   virtual bool erase(std::uint32_t slot) = 0;
+  // What was put or erased before survives a power cut soon; nothing is promised.
+  virtual void sync_soon() {}
 
   // "What it holds, with all that is queued, is all there is": usable() from here on, also after a
   // restart. Called after a scan has put every record, or for a data file that is new.

@@ -175,6 +175,7 @@ Result<void> BlockFile::sync() const {
 }
 
 int check_request(const IoRequest& request, std::uint64_t size_bytes) noexcept {
+  if (request.kind == IoRequest::Kind::sync) return 0;
   const auto usable = [](const IoPiece& piece) {
     return piece.data != nullptr && piece.bytes > 0 && piece.bytes % block_alignment == 0 &&
            reinterpret_cast<std::uintptr_t>(piece.data) % block_alignment == 0;

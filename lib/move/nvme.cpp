@@ -19,6 +19,7 @@ bool Mover::end_transfers() {
     note_outcome(tiers_.nvme->drive_of(transfer.nvme_slot), transfer.os_error);
     transfer.is_write() ? end_write(index) : end_read(index);
   });
+  store_.stats().places[kNvme0].io_errors += nvme_->take_failed_syncs();
   nvme_->watch([this](const Transfer& transfer) { give_up_late(transfer); });
   return any;
 }

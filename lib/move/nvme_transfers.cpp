@@ -16,6 +16,9 @@ constexpr std::uint64_t kRunBytes = MiB;
 // Host memory that transfers may hold. Two requests a queue place, so that a completed one is
 // replaced before it is verified.
 constexpr std::uint64_t kBytesInFlight = 128 * MiB;
+// A power cut takes what was written since: as much as with the commit interval of a file system.
+constexpr std::chrono::seconds kSyncEvery{5};
+constexpr std::uint64_t kSyncTag = ~std::uint64_t{0};  // an index that no transfer has
 
 std::uint64_t tag_of(std::uint32_t index, std::uint32_t generation) {
   return (std::uint64_t{generation} << 32) | index;
@@ -37,9 +40,13 @@ NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock
   for (auto index = static_cast<std::uint32_t>(count); index-- > 0;) free_.push_back(index);
   for (auto* list : {&started_, &fresh_, &ended_}) list->reserve(count);
   results_.reserve(at_least);
-  requests_.reserve(queue_depth);
+  requests_.reserve(queue_depth + 1);
   pieces_.reserve(std::size_t{queue_depth} * kIoPiecesMax);
-  queues_.resize(drives);
+  drives_.resize(drives);
+  for (Drive& drive : drives_) {
+    drive.queue.reserve(count);
+    drive.synced = clock.now();
+  }
 }
 
 std::uint32_t NvmeTransfers::writes_free() const noexcept {
@@ -99,7 +106,7 @@ void NvmeTransfers::form_runs() {
       last->next = index;
       ++length;
     } else {
-      queues_[drive_of(slot)].push_back(index);
+      drives_[drive_of(slot)].queue.push_back(index);
       length = 1;
     }
     last = &slot;
@@ -110,22 +117,36 @@ void NvmeTransfers::form_runs() {
 bool NvmeTransfers::submit() {
   form_runs();
   bool moved = false;
-  for (std::uint32_t drive = 0; drive < queues_.size(); ++drive) moved |= submit_to(drive);
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) moved |= submit_to(drive);
   return moved;
 }
 
 bool NvmeTransfers::submit_to(std::uint32_t drive) {
-  std::deque<std::uint32_t>& queue = queues_[drive];
+  std::vector<std::uint32_t>& queue = drives_[drive].queue;
   BlockDevice& device = tiers_.nvme->device(drive);
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
   requests_.clear();
   pieces_.clear();
   for (std::size_t i = 0; i < std::min(room, queue.size()); ++i)
     requests_.push_back(request_of(queue[i]));
+  const std::size_t transfers = requests_.size();
+  if (transfers < room && is_sync_due(drives_[drive]))
+    requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
   if (requests_.empty()) return false;
   const std::size_t taken = device.submit(requests_);
-  queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(taken));
+  if (taken > transfers) {
+    drives_[drive].syncing = true;
+    drives_[drive].unsynced = false;
+    drives_[drive].synced = clock_.now();
+    tiers_.nvme->index_sync_soon(drive);
+  }
+  queue.erase(queue.begin(),
+              queue.begin() + static_cast<std::ptrdiff_t>(std::min(taken, transfers)));
   return taken > 0;
+}
+
+bool NvmeTransfers::is_sync_due(const Drive& drive) const noexcept {
+  return drive.unsynced && !drive.syncing && clock_.now() - drive.synced >= kSyncEvery;
 }
 
 // Its further pieces stand in pieces_, which was reserved and so does not move.
@@ -163,10 +184,10 @@ void NvmeTransfers::seal(Slot& slot) {
 // ---- In.
 
 bool NvmeTransfers::reap() {
-  for (std::uint32_t drive = 0; drive < queues_.size(); ++drive) collect(drive);
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) collect(drive);
   if (results_.empty()) return false;
   // The drives go on while this thread hashes.
-  for (std::uint32_t drive = 0; drive < queues_.size(); ++drive) (void)submit_to(drive);
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) (void)submit_to(drive);
   for (const Result& result : results_) retire(result);
   results_.clear();
   return true;
@@ -176,9 +197,15 @@ void NvmeTransfers::collect(std::uint32_t drive) {
   std::array<IoResult, kReapMax> results;
   const std::size_t count = tiers_.nvme->device(drive).reap(results);
   for (const IoResult& result : std::span(results).first(count)) {
+    if (result.user_data == kSyncTag) {
+      drives_[drive].syncing = false;
+      if (result.os_error != 0) ++failed_syncs_;
+      continue;
+    }
     const auto head = static_cast<std::uint32_t>(result.user_data);
     // The device checks that a completion is a request's own: I13.
     TERRACE_ASSERT(tag_of(head, slots_[head].generation) == result.user_data, head);
+    if (slots_[head].transfer.is_write()) drives_[drive].unsynced = true;
     results_.push_back({head, result.os_error});
   }
 }
@@ -191,7 +218,7 @@ void NvmeTransfers::retire(const Result& result) {
     slot.next = kNone;
     if (result.os_error != 0 && was_run) {
       ++slot.generation;
-      queues_[drive_of(slot)].push_back(index_of(slot));
+      drives_[drive_of(slot)].queue.push_back(index_of(slot));
       continue;
     }
     slot.transfer.os_error = result.os_error;
@@ -205,7 +232,7 @@ void NvmeTransfers::retire(const Result& result) {
 
 std::span<const int> NvmeTransfers::wait_fds() {
   fds_.clear();
-  for (std::uint32_t drive = 0; drive < queues_.size(); ++drive) {
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) {
     const int fd = tiers_.nvme->device(drive).wait_fd();
     if (fd >= 0) fds_.push_back(fd);
   }

@@ -11,7 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <utility>
 #include <vector>
 
 #include "index/record.hpp"
@@ -57,6 +57,7 @@ class NvmeTransfers {
   bool take_ended(const End& end);
   void finish(std::uint32_t index) noexcept;
   Transfer& operator[](std::uint32_t index) noexcept { return slots_[index].transfer; }
+  std::uint32_t take_failed_syncs() noexcept { return std::exchange(failed_syncs_, 0); }
   // Calls `late(transfer)` once for each one that its drive does not answer, looking once a second.
   template <class Late>
   void watch(const Late& late);
@@ -83,6 +84,12 @@ class NvmeTransfers {
     std::uint32_t head;
     std::int32_t os_error;
   };
+  struct Drive {
+    std::vector<std::uint32_t> queue;  // heads of runs to submit, in order
+    bool unsynced = false;             // something was written since the last sync was submitted
+    bool syncing = false;
+    std::chrono::nanoseconds synced{0};
+  };
 
   std::uint32_t index_of(const Slot& slot) const noexcept {
     return static_cast<std::uint32_t>(&slot - slots_.data());
@@ -98,6 +105,7 @@ class NvmeTransfers {
   void collect(std::uint32_t drive);
   void retire(const Result& result);
   bool submit_to(std::uint32_t drive);
+  bool is_sync_due(const Drive& drive) const noexcept;
   IoRequest request_of(std::uint32_t head);
   void seal(Slot& slot);
 
@@ -108,19 +116,20 @@ class NvmeTransfers {
   std::uint32_t queue_depth_ = 1;
 
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> free_;                // [lock]
-  std::uint32_t writes_ = 0;                       // [lock]
-  std::uint32_t late_writes_ = 0;                  // [lock] of these, overdue
-  std::vector<std::uint32_t> started_;             // [lock] decided in this round
-  std::chrono::nanoseconds watched_{0};            // [lock]
-  std::vector<std::uint32_t> fresh_;               // [pump] handed over, not in runs yet
-  std::vector<std::deque<std::uint32_t>> queues_;  // [pump] by drive: heads of runs to submit
-  std::vector<Result> results_;                    // [pump]
-  std::vector<std::uint32_t> ended_;               // [pump], then [lock]
-  std::vector<IoRequest> requests_;                // [pump] scratch
-  std::vector<IoPiece> pieces_;                    // [pump] scratch
-  std::vector<int> fds_;                           // [pump] scratch
-  std::uint64_t sequence_ = 0;                     // [pump] of the next record
+  std::vector<std::uint32_t> free_;      // [lock]
+  std::uint32_t writes_ = 0;             // [lock]
+  std::uint32_t late_writes_ = 0;        // [lock] of these, overdue
+  std::vector<std::uint32_t> started_;   // [lock] decided in this round
+  std::chrono::nanoseconds watched_{0};  // [lock]
+  std::vector<std::uint32_t> fresh_;     // [pump] handed over, not in runs yet
+  std::vector<Drive> drives_;            // [pump]
+  std::vector<Result> results_;          // [pump]
+  std::vector<std::uint32_t> ended_;     // [pump], then [lock]
+  std::uint32_t failed_syncs_ = 0;       // [pump], then [lock]
+  std::vector<IoRequest> requests_;      // [pump] scratch
+  std::vector<IoPiece> pieces_;          // [pump] scratch
+  std::vector<int> fds_;                 // [pump] scratch
+  std::uint64_t sequence_ = 0;           // [pump] of the next record
 };
 
 template <class End>

@@ -44,6 +44,7 @@ class NvmeTier {
   // As SlotIndex::put and erase; a drive out of service takes, and keeps, nothing.
   bool index_put(std::uint32_t slot, std::span<const std::byte> header);
   bool index_erase(std::uint32_t slot);
+  void index_sync_soon(std::uint32_t drive) { drives_[drive].store->index().sync_soon(); }
 
   // Calls `visit` once a block found, in order of the records' sequence, over all drives. Of two
   // records of one lineage the newer one counts.

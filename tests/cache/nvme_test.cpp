@@ -97,6 +97,22 @@ TEST_F(NvmeTest, SeveralDrivesShareTheBlocksAndAreWarmAfterARestart) {
     EXPECT_EQ(engine.serve(prompt(i * 1000)).cached_by_place[kNvme0], 320u);
 }
 
+TEST_F(NvmeTest, I21WhatWasWrittenIsSyncedWithinSeconds) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  EXPECT_EQ(control_.syncs, 0u);
+  for (int i = 0; i < 7; ++i) {
+    clock_->advance(1s);
+    engine.cache().poll();
+  }
+  EXPECT_EQ(control_.syncs, 1u);
+  for (int i = 0; i < 20; ++i) {
+    clock_->advance(1s);
+    engine.cache().poll(1ms);
+  }
+  EXPECT_EQ(control_.syncs, 1u) << "nothing was written since";
+}
+
 TEST_F(NvmeTest, OneDirectoryTwiceIsRefused) {
   Options twice = options();
   twice.nvme_paths.push_back(twice.nvme_paths.front());

@@ -18,6 +18,7 @@ struct DeviceControl {
   bool hang = false;  // nothing completes, until it is false again
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
+  std::uint64_t syncs = 0;
   std::uint64_t bytes_written = 0;
 
   auto opener() {
@@ -54,7 +55,8 @@ class TestDevice final : public BlockDevice {
       } else if (device_->submit({&request, 1}) == 0) {
         break;
       }
-      ++(write ? control_.writes : control_.reads);
+      const bool sync = request.kind == IoRequest::Kind::sync;
+      ++(sync ? control_.syncs : write ? control_.writes : control_.reads);
       if (write) control_.bytes_written += bytes_of(request);
       ++taken;
     }
