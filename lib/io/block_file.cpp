@@ -127,6 +127,10 @@ Result<void> prepare(int fd, bool created, const BlockDeviceOptions& options) {
     return fail(Code::invalid_argument, "the path is not a regular file: name a file");
   }
   const auto old_bytes = static_cast<std::uint64_t>(status.st_size);
+  // A file that we made before has no holes; to ask the file system again takes it minutes where
+  // the file is in many pieces.
+  const std::uint64_t allocated = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  if (old_bytes == options.size_bytes && allocated >= old_bytes) return {};
   Result<void> done = Preallocation(fd, old_bytes, options).run();
   return done && created ? sync_directory_of(options.path) : std::move(done);
 }

@@ -204,8 +204,8 @@ void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
                      .from = copy.state,
                      .to = to,
                      .depth = block.depth,
-                     .key = block.self.key,
-                     .parent = block.parent.key});
+                     .key = block.key,
+                     .parent = table_.parent_key(id)});
   copy.state = to;
 }
 
