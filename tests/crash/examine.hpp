@@ -65,7 +65,9 @@ class Examination {
 
   void examine_chain(ToyEngine& engine, std::uint32_t number) {
     const Tokens prompt = prompt_of(geometry_, number);
-    const std::uint32_t usable = restore(engine, prompt);
+    FetchOp fetch;
+    EXPECT_TRUE(engine.model().fetch(engine.model().match(prompt).value(), fetch));
+    const std::size_t usable = engine.take_checked(fetch, prompt).slots().size();
     ChainPoint point = engine.model().root()->root;
     bool flushed = true;
     for (std::uint32_t block = 0; block < prompt.size() / geometry_.block_tokens; ++block) {
@@ -81,31 +83,6 @@ class Examination {
     journal_.findings.add(
         {.resident = 1, .warm = warm, .flushed = flushed, .flushed_warm = flushed && warm});
     if (!warm) copy.standing = Standing::absent;  // counted as lost once
-  }
-
-  // Brings what is there of `prompt` into HBM, and checks every byte. Returns: blocks.
-  std::uint32_t restore(ToyEngine& engine, const Tokens& prompt) {
-    FetchOp fetch;
-    auto match = engine.model().match(prompt);
-    EXPECT_TRUE(engine.model().fetch(std::move(*match), fetch));
-    engine.wait(fetch);
-    engine.cache().device().synchronize(
-        fetch.layer_point(engine.cache().layout().layer_count() - 1));
-    const ReadLease lease = fetch.take_lease();
-    ChainPoint point = lease.prefix().root;
-    for (std::size_t block = 0; block < lease.slots().size(); ++block) {
-      point = chain_next(point, engine.tokens_of(prompt, block));
-      EXPECT_EQ(wrong_bytes(engine.cache().data(lease.slots()[block]), point), 0U)
-          << "wrong bytes in block " << block << " of the chain that begins with " << prompt[0];
-    }
-    return static_cast<std::uint32_t>(lease.slots().size());
-  }
-
-  std::size_t wrong_bytes(const std::byte* data, const ChainPoint& point) const {
-    std::size_t wrong = 0;
-    const std::uint64_t bytes = geometry_.layout().block_bytes();
-    for (std::size_t at = 0; at < bytes; ++at) wrong += data[at] != kv_byte(point, at);
-    return wrong;
   }
 
   void expect_misses(ToyEngine& engine, std::uint32_t chains_begun) {
