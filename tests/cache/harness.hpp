@@ -119,6 +119,14 @@ class ToyEngine {
     EXPECT_TRUE(match);
     FetchOp fetch;
     EXPECT_TRUE(model_.fetch(std::move(*match), fetch));
+    ReadLease prefix = take_checked(fetch, prompt);
+    if (served != nullptr) count(fetch, *served);
+    compute_rest(prompt, prefix);
+    return prefix;
+  }
+
+  // What a fetch of `prompt` has brought, every byte of it checked.
+  ReadLease take_checked(FetchOp& fetch, const Tokens& prompt) {
     wait(fetch);
     ReadLease prefix = fetch.take_lease();
     for (std::uint32_t layer = 0; layer < cache_.layout().layer_count(); ++layer) {
@@ -126,8 +134,6 @@ class ToyEngine {
       cache_.device().synchronize(fetch.layer_point(layer));
       check_layer(prefix, prompt, layer);
     }
-    if (served != nullptr) count(fetch, *served);
-    compute_rest(prompt, prefix);
     return prefix;
   }
 
