@@ -99,5 +99,33 @@ TEST(NvmeManifest, SaysWhetherItIsDamagedOrOfAnotherVersion) {
   EXPECT_EQ(code(replaced("layer_count 3", "layer_count 4")), Code::corrupt);  // the digest knows
 }
 
+// The cap of a directory reserves so much for it.
+TEST(NvmeManifest, AGroupTakesNoMoreBytesThanTheCapReserves) {
+  Layout layout = many_groups(1);
+  layout.block_tokens = 1;
+  layout.groups[0] = {GroupKind::full_attention, 65'536, 65'536, 65'536, 65'536, 0, 0};
+  const std::string text = format_layout(layout);
+  EXPECT_LE(text.size() - text.find("group"), kManifestBytesPerGroup);
+  EXPECT_GE(text.size() - text.find("group"), kManifestBytesPerGroup - 16);
+}
+
+class ManifestOnDiskTest : public test::StoreTest {};
+
+TEST_F(ManifestOnDiskTest, TheSmallestCapHoldsItBesideEightBlocks) {
+  Layout layout = many_groups(1024);
+  layout.block_tokens = 1;
+  use(layout);
+  const std::uint64_t smallest =
+      64 * KiB + 2 * 1023 * kManifestBytesPerGroup + 8 * (format_.record_bytes() + 32);
+  EXPECT_FALSE(try_open(smallest - 1));
+  for (int start = 0; start < 2; ++start) {
+    auto store = open(smallest);
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(store->slot_count(), 8U);
+    EXPECT_LE(test::disk_usage(directory_ / "cache"), smallest);
+    EXPECT_EQ(log_, "");
+  }
+}
+
 }  // namespace
 }  // namespace terrace::internal
