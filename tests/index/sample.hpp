@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -148,6 +151,29 @@ inline std::uint64_t disk_usage(const std::string& path) {
     at.increment(error);
   }
   return total;
+}
+
+// Every file below `path`: when it was last written, and its bytes.
+inline std::map<std::string, std::pair<std::int64_t, std::string>> files_of(
+    const std::string& path) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+    std::ostringstream bytes;
+    if (entry.is_regular_file()) bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    files[entry.path().string()] = {entry.last_write_time().time_since_epoch().count(),
+                                    bytes.str()};
+  }
+  return files;
+}
+
+// Changes one bit. Returns: whether it could.
+inline bool flip_byte(const std::filesystem::path& file, std::uint64_t at) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(at));
+  const int byte = stream.get();
+  stream.seekp(static_cast<std::streamoff>(at));
+  stream.put(static_cast<char>(byte ^ 0x10));
+  return byte >= 0 && stream.flush().good();
 }
 
 }  // namespace terrace::test
