@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -158,10 +157,11 @@ inline std::map<std::string, std::pair<std::int64_t, std::string>> files_of(
     const std::string& path) {
   std::map<std::string, std::pair<std::int64_t, std::string>> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-    std::ostringstream bytes;
-    if (entry.is_regular_file()) bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    std::string bytes(entry.is_regular_file() ? entry.file_size() : 0, '\0');
+    std::ifstream(entry.path(), std::ios::binary)
+        .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     files[entry.path().string()] = {entry.last_write_time().time_since_epoch().count(),
-                                    bytes.str()};
+                                    std::move(bytes)};
   }
   return files;
 }
