@@ -76,4 +76,12 @@ rocksdb::Options rocks_options(const RocksBounds& bounds) {
   return options;
 }
 
+rocksdb::Options rocks_options_read_only() {
+  rocksdb::Options options;
+  options.info_log = std::make_shared<NullLogger>();
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.max_open_files = 64;
+  return options;
+}
+
 }  // namespace terrace::internal

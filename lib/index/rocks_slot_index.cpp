@@ -14,56 +14,28 @@
 #include <rocksdb/statistics.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <exception>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "index/rocks_entries.hpp"
 #include "index/rocks_options.hpp"
 #include "index/slot_index.hpp"
 #include "index/update_queue.hpp"
-#include "terrace/units.hpp"
 
 namespace terrace::internal {
 namespace {
 
 using Log = std::function<void(const std::string& line)>;
 
-constexpr char kCompleteKey[] = "complete";  // not four bytes long, so never a slot
-
-// RocksDB reports by Status, but its allocations and parsers may throw; nothing escapes from here.
-template <class Call>
-rocksdb::Status guarded(Call call) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    return rocksdb::Status::Aborted(error.what());
-  }
-}
-
 // What cannot be removed shows when the database is opened again; there is nothing else to do.
 void destroy_database(const std::string& path, const rocksdb::Options& options) {
   (void)guarded([&] { return rocksdb::DestroyDB(path, options); });
 }
 
-std::array<char, 4> key_of(std::uint32_t slot) noexcept {  // big-endian: iterates in order of slots
-  return {static_cast<char>(slot >> 24), static_cast<char>(slot >> 16),
-          static_cast<char>(slot >> 8), static_cast<char>(slot)};
-}
-
-std::uint32_t slot_of(const rocksdb::Slice& key) noexcept {
-  std::uint32_t slot = 0;
-  for (std::size_t i = 0; i < 4; ++i) slot = slot << 8 | static_cast<std::uint8_t>(key[i]);
-  return slot;
-}
-
 void append(const UpdateQueue::Update& update, rocksdb::WriteBatch& batch) {
-  const auto key = key_of(update.slot);
+  const auto key = rocks_key_of(update.slot);
   const rocksdb::Slice key_slice(key.data(), key.size());
   if (update.header.empty()) {
     batch.Delete(key_slice);
@@ -144,8 +116,7 @@ Result<void> RocksSlotIndex::start() {
   rocksdb::Status status = open_database();
   if (!status.ok()) status = reopen_empty(status);
   if (!status.ok()) return fail(Code::io_error, "the slot index cannot be opened; see the log");
-  std::string ignored;
-  complete_ = database_->Get(rocksdb::ReadOptions(), kCompleteKey, &ignored).ok();
+  complete_ = is_complete(*database_);
   worker_ = std::thread([this] { run(); });
   return {};
 }
@@ -179,20 +150,8 @@ Result<void> RocksSlotIndex::load(const Visitor& visit) {
   if (forked()) return fail(Code::closed, "the slot index belongs to the parent process");
   queue_->wait_drained();
   if (database_ == nullptr) return fail(Code::io_error, "the slot index is not open");
-  rocksdb::ReadOptions read;
-  read.fill_cache = false;
-  read.readahead_size = 1 * MiB;
-  std::vector<std::uint64_t> aligned((entry_bytes_ + 7) / 8);
-  std::unique_ptr<rocksdb::Iterator> entry(database_->NewIterator(read));
-  for (entry->SeekToFirst(); entry->Valid(); entry->Next()) {
-    const rocksdb::Slice value = entry->value();
-    if (entry->key().size() != 4 || value.size() > entry_bytes_) continue;
-    std::memcpy(aligned.data(), value.data(), value.size());
-    visit(slot_of(entry->key()), std::as_bytes(std::span(aligned)).first(value.size()));
-  }
-  const rocksdb::Status status = entry->status();
+  const auto status = visit_rocks_entries(*database_, entry_bytes_, visit);
   if (status.ok()) return {};
-  entry.reset();
   if (!reopen_empty(status).ok()) {
     return fail(Code::io_error, "the slot index cannot be opened; see the log");
   }

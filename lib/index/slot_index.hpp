@@ -69,4 +69,10 @@ Result<std::unique_ptr<SlotIndex>> open_rocks_slot_index(
     const std::string& path, std::uint32_t slot_count, std::uint32_t entry_bytes,
     const std::function<void(const std::string& line)>& log = {});
 
+// Looks into the database at `path`, which nobody has open, and changes nothing, damage included.
+// Returns: whether it is usable() for whoever opens it next; corrupt (what could be read was
+// visited); io_error.
+Result<bool> read_rocks_slot_index(const std::string& path, std::uint32_t entry_bytes,
+                                   const SlotIndex::Visitor& visit);
+
 }  // namespace terrace::internal

@@ -9,6 +9,7 @@
 
 #include "base/assert.hpp"
 #include "terrace/units.hpp"
+#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::uint32_t kSlotsMin = 8;
 constexpr std::uint64_t kSlotsMax = std::uint64_t{1} << 31;
 // Two directories, lock, manifest and its draft: five blocks of 4 KiB; three times that.
 constexpr std::uint64_t kFixedBytes = 64 * KiB;
+constexpr std::uint64_t kManifests = 2;  // itself and its draft
 // File systems count the blocks that map a file to the file. Worst case on ext4: each record is an
 // extent of its own, and one between two; a leaf of 4 KiB maps 340 extents: 24 bytes a record.
 constexpr std::uint64_t kMapBytesPerSlot = 32;
@@ -26,8 +28,10 @@ constexpr std::uint64_t kMapBytesPerSlot = 32;
 [[maybe_unused]] constexpr std::uint64_t kIndexShareMax = 8;  // at most an eighth of the cap
 
 std::uint64_t slots_within(std::uint64_t bytes, const RecordFormat& format) noexcept {
-  if (bytes <= kFixedBytes) return 0;
-  return std::min((bytes - kFixedBytes) / (format.record_bytes() + kMapBytesPerSlot), kSlotsMax);
+  const std::uint64_t more_groups = format.layout().groups.size() - 1;
+  const std::uint64_t fixed = kFixedBytes + kManifests * more_groups * kManifestBytesPerGroup;
+  if (bytes <= fixed) return 0;
+  return std::min((bytes - fixed) / (format.record_bytes() + kMapBytesPerSlot), kSlotsMax);
 }
 
 #if defined(TERRACE_WITH_ROCKSDB)
