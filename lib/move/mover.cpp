@@ -49,7 +49,10 @@ Result<void> Mover::open() {
   auto load = device_.create_stream();
   if (!load) return unexpected(load.error());
   auto spill = device_.create_stream();
-  if (!spill) return unexpected(spill.error());
+  if (!spill) {
+    device_.destroy_stream(*load);
+    return unexpected(spill.error());
+  }
   load_stream_ = *load;
   spill_stream_ = *spill;
   return {};
