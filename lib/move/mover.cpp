@@ -160,6 +160,7 @@ Batch& Mover::new_batch(StreamPoint point) {
   Batch& batch = *free_batches_.back();
   free_batches_.pop_back();
   batch.point = point;
+  batch.is_recorded = true;
   batch.movements.clear();
   batch.free_slots.clear();
   batch.store = nullptr;
@@ -168,7 +169,7 @@ Batch& Mover::new_batch(StreamPoint point) {
 }
 
 void Mover::start_batch(Batch& batch) {
-  const PointState state = device_.query(batch.point);
+  const PointState state = state_of(batch);
   if (state != PointState::pending) {
     end_batch(batch, state == PointState::passed);
     return;
@@ -181,7 +182,7 @@ void Mover::start_batch(Batch& batch) {
 bool Mover::end_batches() {
   const std::size_t before = active_batches_.size();
   std::erase_if(active_batches_, [this](Batch* batch) {
-    const PointState state = device_.query(batch->point);
+    const PointState state = state_of(*batch);
     if (state == PointState::pending) return false;
     end_batch(*batch, state == PointState::passed);
     return true;
@@ -189,6 +190,19 @@ bool Mover::end_batches() {
   batches_in_flight_.store(static_cast<std::uint32_t>(active_batches_.size()),
                            std::memory_order_relaxed);
   return active_batches_.size() != before;
+}
+
+// Copies that are enqueued cannot be taken back: where the device has no room for the point behind
+// them, they keep what they hold until it has.
+PointState Mover::state_of(Batch& batch) {
+  if (!batch.is_recorded) {
+    const Result<StreamPoint> point = device_.record(batch.point.stream);
+    if (!point)
+      return point.error().code == Code::retry_later ? PointState::pending : PointState::failed;
+    batch.point = *point;
+    batch.is_recorded = true;
+  }
+  return device_.query(batch.point);
 }
 
 void Mover::end_batch(Batch& batch, bool good) {

@@ -116,6 +116,7 @@ class Mover {
 
   // mover.cpp
   bool end_batches();
+  PointState state_of(Batch& batch);
   void end_batch(Batch& batch, bool good);
   Transfer* new_transfer(Transfer::Step step, BlockId block) noexcept;
   void end_transfer(Transfer& transfer) noexcept;
