@@ -20,7 +20,6 @@ bool Mover::spill_to_dram() {
   while (!wants.empty() && spills_in_flight_ + batch.movements.size() < spills_max_) {
     const BlockId id = wants.front();
     if (!store_.begin_landing(id, kDram0, loss)) break;
-    wants.remove(id);
     store_.pin(id, kHbm0);
     copies_.push_back({tiers_.dram.payload(store_.at(id, kDram0).slot),
                        tiers_.hbm.data(store_.at(id, kHbm0).slot), tiers_.layout.block_bytes()});
