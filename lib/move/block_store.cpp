@@ -86,6 +86,8 @@ bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {
 void BlockStore::attach(BlockId id, PlaceId place, std::uint32_t slot) noexcept {
   TERRACE_ASSERT(pools_[place].is_used(slot), slot);
   at(id, place).slot = slot;
+  // Whoever brings it here, nobody need spill it here any more; where that fails, unpin() asks again.
+  if (place == kDram0 && wants_dram_.contains(id)) wants_dram_.remove(id);
   advance(id, place, BlockState::landing);
   pin(id, place);
 }

@@ -43,7 +43,10 @@ Result<void> Mover::open() {
   auto load = device_.create_stream();
   if (!load) return unexpected(load.error());
   auto spill = device_.create_stream();
-  if (!spill) return unexpected(spill.error());
+  if (!spill) {
+    device_.destroy_stream(*load);
+    return unexpected(spill.error());
+  }
   load_stream_ = *load;
   spill_stream_ = *spill;
   return {};
@@ -116,6 +119,7 @@ Batch& Mover::new_batch(StreamPoint point) {
   Batch& batch = *free_batches_.back();
   free_batches_.pop_back();
   batch.point = point;
+  batch.is_recorded = true;
   batch.movements.clear();
   batch.free_slots.clear();
   batch.store = nullptr;
@@ -124,7 +128,7 @@ Batch& Mover::new_batch(StreamPoint point) {
 }
 
 void Mover::start_batch(Batch& batch) {
-  const PointState state = device_.query(batch.point);
+  const PointState state = state_of(batch);
   if (state != PointState::pending) {
     end_batch(batch, state == PointState::passed);
     return;
@@ -137,7 +141,7 @@ void Mover::start_batch(Batch& batch) {
 bool Mover::end_batches() {
   const std::size_t before = active_batches_.size();
   std::erase_if(active_batches_, [this](Batch* batch) {
-    const PointState state = device_.query(batch->point);
+    const PointState state = state_of(*batch);
     if (state == PointState::pending) return false;
     end_batch(*batch, state == PointState::passed);
     return true;
@@ -145,6 +149,19 @@ bool Mover::end_batches() {
   batches_in_flight_.store(static_cast<std::uint32_t>(active_batches_.size()),
                            std::memory_order_relaxed);
   return active_batches_.size() != before;
+}
+
+// Copies that are enqueued cannot be taken back: where the device has no room for the point behind
+// them, they keep what they hold until it has.
+PointState Mover::state_of(Batch& batch) {
+  if (!batch.is_recorded) {
+    const Result<StreamPoint> point = device_.record(batch.point.stream);
+    if (!point)
+      return point.error().code == Code::retry_later ? PointState::pending : PointState::failed;
+    batch.point = *point;
+    batch.is_recorded = true;
+  }
+  return device_.query(batch.point);
 }
 
 void Mover::end_batch(Batch& batch, bool good) {

@@ -118,6 +118,7 @@ class Mover {
 
   // mover.cpp
   bool end_batches();
+  PointState state_of(Batch& batch);
   void end_batch(Batch& batch, bool good);
 
   // nvme.cpp

@@ -72,6 +72,7 @@ struct Movement {
 // Everything that ends when one point has passed.
 struct Batch {
   StreamPoint point;
+  bool is_recorded = true;  // false: `point` is still to be recorded on its stream
   std::vector<Movement> movements;
   std::vector<std::uint32_t> free_slots;  // of the HBM arena, given back then
   StoreState* store = nullptr;

@@ -20,7 +20,6 @@ bool Mover::spill_to_dram() {
   while (!wants.empty() && spills_in_flight_ + batch.movements.size() < spills_max_) {
     const BlockId id = wants.front();
     if (!store_.begin_landing(id, kDram0, loss)) break;
-    wants.remove(id);
     store_.pin(id, kHbm0);
     copies_.push_back({tiers_.dram.payload(store_.at(id, kDram0).slot),
                        tiers_.hbm.data(store_.at(id, kHbm0).slot), tiers_.layout.block_bytes()});
@@ -38,21 +37,19 @@ bool Mover::start_spill(Batch& batch) {
   // The blocks are resident, so the streams that wrote them have passed: the spill stream need not
   // wait for them.
   const Result<void> copied = device_.copy(spill_stream_, copies_);
-  const Result<StreamPoint> point =
-      copied ? device_.record(spill_stream_) : Result<StreamPoint>(unexpected(copied.error()));
-  if (!point) {
-    end_batch(batch, false);
-    if (point.error().code != Code::retry_later) return false;
+  if (!copied) {
+    end_batch(batch, false);  // which wants them again
+    if (copied.error().code == Code::retry_later) return false;
     for (const Movement& movement : batch.movements) {
-      if (store_.state(movement.block, kHbm0) == BlockState::resident)
-        store_.wants_dram().push_back(movement.block);
+      if (store_.wants_dram().contains(movement.block)) store_.wants_dram().remove(movement.block);
     }
     return false;
   }
   const std::uint64_t bytes = batch.movements.size() * tiers_.layout.block_bytes();
   store_.stats().places[kHbm0].bytes_read += bytes;
   store_.stats().places[kDram0].bytes_written += bytes;
-  batch.point = *point;
+  batch.point.stream = spill_stream_;
+  batch.is_recorded = false;
   start_batch(batch);
   return true;
 }
@@ -156,9 +153,8 @@ Result<void> Mover::copy_from_pool(const Pool& pool, std::span<const std::uint32
   // The stream waits for the engine's kernels; the host does not.
   if (Result<void> waits = device_.wait(spill_stream_, after); !waits) return waits;
   if (Result<void> copied = device_.copy(spill_stream_, copies_); !copied) return copied;
-  Result<StreamPoint> point = device_.record(spill_stream_);
-  if (!point) return unexpected(point.error());
-  Batch& batch = new_batch(*point);
+  Batch& batch = new_batch({spill_stream_, 0});
+  batch.is_recorded = false;
   for (const Movement& movement : movements) {
     if (movement.to != kNowhere) batch.movements.push_back(movement);
   }

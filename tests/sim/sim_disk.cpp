@@ -1,0 +1,244 @@
+#include "sim/sim_disk.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace terrace::sim {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = IoRequest::Kind;
+
+// `visit(data, offset)` for each sector of a request, `offset` counted from its start.
+template <class Pieces, class Visit>
+void for_each_sector(const Pieces& pieces, const Visit& visit) {
+  std::uint64_t offset = 0;
+  for (const IoPiece& piece : pieces) {
+    for (std::uint32_t at = 0; at < piece.bytes; at += kSectorBytes, offset += kSectorBytes)
+      visit(piece.data + at, offset);
+  }
+}
+
+std::uint64_t seal_of(const std::vector<IoPiece>& pieces) {
+  std::uint64_t seal = 0;
+  for_each_sector(pieces, [&seal](const std::byte* data, std::uint64_t) {
+    for (std::uint32_t at = 0; at < kSectorBytes; at += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, data + at, sizeof word);
+      seal = (seal ^ word) * 0x9e3779b97f4a7c15;
+      seal ^= seal >> 32;
+    }
+  });
+  return seal;
+}
+
+bool meet(const IoPiece& a, const IoPiece& b) {
+  return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+}
+
+}  // namespace
+
+SimDisk::SimDisk(World& world, Drive& drive, const BlockDeviceOptions& options)
+    : world_(world),
+      drive_(drive),
+      media_(drive.media),
+      size_bytes_(media_->size_bytes()),
+      depth_(options.queue_depth_max),
+      buffers_(options.buffers) {
+  drive_.user = this;
+}
+
+// Whatever is in flight may still move its bytes now, and never afterwards.
+SimDisk::~SimDisk() {
+  for (Flight& flight : flights_) {
+    if (world_.luck().one_in(2)) land(flight);
+  }
+  if (drive_.user == this) drive_.user = nullptr;
+}
+
+// ---- Submitting.
+
+std::size_t SimDisk::submit(std::span<const IoRequest> requests) {
+  std::size_t taken = 0;
+  for (const IoRequest& request : requests) {
+    if (flights_.size() == depth_ || world_.strikes(Fault::short_submit)) break;
+    world_.step();
+    flights_.push_back(launch(request));
+    world_.clock()->stir();
+    ++taken;
+  }
+  return taken;
+}
+
+SimDisk::Flight SimDisk::launch(const IoRequest& request) {
+  Flight flight{.kind = request.kind,
+                .offset = request.offset,
+                .bytes = request.bytes,
+                .user_data = request.user_data,
+                .write = ++writes_,
+                .pieces = {{request.data, request.bytes}},
+                .seal = 0,
+                .due = world_.now()};
+  for (const IoPiece& piece : request.more) {
+    flight.pieces.push_back(piece);
+    flight.bytes += piece.bytes;
+  }
+  if (!is_valid(flight)) {
+    flight.os_error = EINVAL;
+    return flight;
+  }
+  witness(flight);
+  draw_fate(flight);
+  if (flight.kind == Kind::read) {
+    for (const IoPiece& piece : flight.pieces) std::memset(piece.data, 0xdb, piece.bytes);
+  }
+  flight.seal = seal_of(flight.pieces);
+  return flight;
+}
+
+bool SimDisk::is_valid(const Flight& flight) const {
+  const bool aligned = std::ranges::all_of(flight.pieces, [](const IoPiece& piece) {
+    return piece.data != nullptr && piece.bytes > 0 && piece.bytes % kSectorBytes == 0 &&
+           reinterpret_cast<std::uintptr_t>(piece.data) % kSectorBytes == 0;
+  });
+  return aligned && flight.pieces.size() <= kIoPiecesMax && flight.offset % kSectorBytes == 0 &&
+         flight.offset <= size_bytes_ && flight.bytes <= size_bytes_ - flight.offset;
+}
+
+// Two requests that meet have no order, on the drive or in memory, unless both only read there.
+void SimDisk::witness(const Flight& flight) {
+  for (const Flight& other : flights_) {
+    if (other.os_error == EINVAL) continue;
+    const bool on_drive =
+        flight.offset < other.offset + other.bytes && other.offset < flight.offset + flight.bytes;
+    world_.check(!on_drive || (flight.kind == Kind::read && other.kind == Kind::read),
+                 "two requests in flight meet on the drive");
+    if (flight.kind == Kind::write && other.kind == Kind::write) continue;
+    for (const IoPiece& piece : flight.pieces) {
+      const bool in_memory = std::ranges::any_of(
+          other.pieces, [&piece](const IoPiece& taken) { return meet(piece, taken); });
+      world_.check(!in_memory, "two requests in flight meet in memory");
+    }
+  }
+}
+
+void SimDisk::draw_fate(Flight& flight) {
+  const bool write = flight.kind == Kind::write;
+  flight.due += Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 7)));
+  if (world_.strikes(Fault::latency_spike)) flight.due += 1ms * world_.luck().below(20'000);
+  if (world_.strikes(Fault::lost_request)) {
+    flight.due += 100s + 1s * world_.luck().below(200);
+    flight.os_error = ETIMEDOUT;
+  }
+  if (world_.strikes(write ? Fault::write_error : Fault::read_error)) flight.os_error = EIO;
+  if (write && world_.strikes(Fault::drive_full)) flight.os_error = ENOSPC;
+  if (write && world_.strikes(Fault::torn_and_told)) {
+    flight.os_error = EIO;
+    flight.harm = Harm::torn;
+  }
+  if (flight.os_error != 0) return;
+  if (write && world_.strikes(Fault::torn_write)) flight.harm = Harm::torn;
+  if (write && world_.strikes(Fault::misdirected_write)) flight.harm = Harm::misdirected;
+  if (!write && world_.strikes(Fault::flip_on_read)) flight.harm = Harm::flipped;
+  const bool forgets = world_.config().canary == Canary::forgotten_write;
+  if (write && forgets && world_.luck().one_in(20)) flight.harm = Harm::forgotten;
+}
+
+// ---- Completing.
+
+std::size_t SimDisk::reap(std::span<IoResult> results) {
+  world_.look();
+  haunt();
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < flights_.size() && count < results.size();) {
+    Flight& flight = flights_[i];
+    if (flight.due > world_.now() && !world_.crashed()) {
+      ++i;
+      continue;
+    }
+    world_.step();
+    land(flight);
+    results[count++] = {flight.user_data, flight.os_error};
+    flight = std::move(flights_.back());
+    flights_.pop_back();
+    world_.clock()->stir();
+  }
+  return count;
+}
+
+void SimDisk::land(Flight& flight) {
+  if (flight.os_error == EINVAL) return;
+  check_memory(flight);
+  if (world_.crashed() && flight.os_error == 0) flight.os_error = EIO;
+  const bool there = flight.kind == Kind::write || media_->holds(flight.offset, flight.bytes);
+  if (flight.os_error == 0 && !there) flight.os_error = EIO;
+  flight.kind == Kind::read ? land_read(flight) : land_write(flight);
+}
+
+// I8: nobody touches what belongs to the drive.
+void SimDisk::check_memory(const Flight& flight) {
+  world_.check(seal_of(flight.pieces) == flight.seal,
+               flight.kind == Kind::read ? "a buffer of a read in flight was written to"
+                                         : "a buffer of a write in flight was changed");
+}
+
+void SimDisk::land_read(const Flight& flight) {
+  if (flight.os_error != 0) return;
+  std::byte* flipped = nullptr;
+  for_each_sector(flight.pieces, [&](std::byte* data, std::uint64_t offset) {
+    std::ranges::copy(media_->at(flight.offset + offset, kSectorBytes), data);
+    if (flipped == nullptr || world_.luck().one_in(3)) flipped = data;
+  });
+  if (flight.harm == Harm::flipped) {
+    flipped[world_.luck().below(kSectorBytes)] ^=
+        static_cast<std::byte>(1U << world_.luck().below(8));
+  }
+  // Only into memory that stays as long as the drive.
+  if (world_.config().canary == Canary::late_dma && world_.luck().one_in(4) &&
+      meet(flight.pieces.back(), {buffers_.data(), static_cast<std::uint32_t>(buffers_.size())})) {
+    ghosts_.push_back(flight);
+  }
+}
+
+void SimDisk::land_write(const Flight& flight) {
+  if (flight.harm == Harm::forgotten) return;
+  if (flight.os_error != 0 && flight.harm != Harm::torn) return;
+  std::uint64_t to = flight.offset;
+  if (flight.harm == Harm::misdirected) {
+    to = world_.luck().below(static_cast<std::uint32_t>(size_bytes_ / flight.bytes)) * flight.bytes;
+  }
+  for_each_sector(flight.pieces, [&](const std::byte* data, std::uint64_t offset) {
+    if (flight.harm == Harm::torn && world_.luck().one_in(2)) return;
+    media_->write_sector(to + offset, data, flight.write);
+  });
+}
+
+void SimDisk::haunt() {
+  for (const Flight& flight : ghosts_) {
+    if (world_.luck().one_in(2)) continue;
+    const IoPiece& last = flight.pieces.back();
+    std::memset(last.data + last.bytes - kSectorBytes, 0xdb, kSectorBytes);
+  }
+  std::erase_if(ghosts_, [this](const Flight&) { return world_.luck().one_in(2); });
+}
+
+Result<void> SimDisk::sync() {
+  world_.step();
+  if (world_.crashed() || world_.strikes(Fault::sync_error))
+    return fail(Code::io_error, "the simulated drive cannot sync", EIO);
+  media_->sync();
+  return {};
+}
+
+void SimDisk::tear_into(Media& image, Random& random) const {
+  for (const Flight& flight : flights_) {
+    if (flight.kind != Kind::write || flight.os_error == EINVAL) continue;
+    const double there = 0.5 * random.below(3);
+    for_each_sector(flight.pieces, [&](const std::byte* data, std::uint64_t offset) {
+      if (random.chance(there)) image.write_sector(flight.offset + offset, data, flight.write);
+    });
+  }
+}
+
+}  // namespace terrace::sim

@@ -1,0 +1,82 @@
+// A block device over Media, with the faults of a drive. It is also a witness: memory of a request
+// in flight belongs to it, and two requests must not meet, so it reports who does not keep to that.
+//
+// Bytes move when a request completes, at some time after it was submitted, in any order; until
+// then a buffer of a read holds garbage.
+// Thread rule: one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/media.hpp"
+#include "sim/world.hpp"
+#include "terrace/io.hpp"
+
+namespace terrace::sim {
+
+class SimDisk;
+
+// A drive, and the device that has it open. After a crash the drive has other media than the device
+// of the process that died.
+struct Drive {
+  std::shared_ptr<Media> media;
+  const SimDisk* user = nullptr;
+};
+
+class SimDisk final : public BlockDevice {
+ public:
+  // REQUIRES: nobody uses `drive`, which outlives the device.
+  SimDisk(World& world, Drive& drive, const BlockDeviceOptions& options);
+  ~SimDisk() override;
+
+  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
+  std::uint32_t alignment() const noexcept override { return kSectorBytes; }
+  BlockDeviceFacts facts() const noexcept override { return {true, true, true}; }
+  std::size_t submit(std::span<const IoRequest> requests) override;
+  std::size_t reap(std::span<IoResult> results) override;
+  std::size_t in_flight() const noexcept override { return flights_.size(); }
+  int wait_fd() const noexcept override { return world_.ready_fd(); }
+  Result<void> sync() override;
+
+  // What a crash leaves of the writes in flight, sector by sector, in `image`.
+  void tear_into(Media& image, Random& random) const;
+
+ private:
+  enum class Harm : std::uint8_t { none, torn, misdirected, flipped, forgotten };
+
+  struct Flight {
+    IoRequest::Kind kind;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    std::uint64_t user_data;
+    std::uint64_t write;  // its number
+    std::vector<IoPiece> pieces;
+    std::uint64_t seal;  // of its memory, as it must stay while it is in flight
+    Clock::Time due;
+    int os_error = 0;
+    Harm harm = Harm::none;
+  };
+
+  Flight launch(const IoRequest& request);
+  bool is_valid(const Flight& flight) const;
+  void witness(const Flight& flight);
+  void draw_fate(Flight& flight);
+  void land(Flight& flight);
+  void land_read(const Flight& flight);
+  void land_write(const Flight& flight);
+  void check_memory(const Flight& flight);
+  void haunt();
+
+  World& world_;
+  Drive& drive_;
+  const std::shared_ptr<Media> media_;
+  const std::uint64_t size_bytes_;
+  const std::uint32_t depth_;
+  const std::span<std::byte> buffers_;
+  std::vector<Flight> flights_;
+  std::uint64_t writes_ = 0;
+  std::vector<Flight> ghosts_;  // of the canary: reads that will write once more
+};
+
+}  // namespace terrace::sim

@@ -1,0 +1,158 @@
+#include "sim/sim_index.hpp"
+
+#include <cstring>
+#include <iterator>
+
+namespace terrace::sim {
+
+using Kind = IndexUpdate::Kind;
+
+// ---- What survives.
+
+void IndexImage::State::apply(const IndexUpdate& update) {
+  switch (update.kind) {
+    case Kind::put:
+      entries[update.slot] = update.header;
+      return;
+    case Kind::erase:
+      entries.erase(update.slot);
+      return;
+    case Kind::complete:
+      complete = true;
+      return;
+  }
+}
+
+void IndexImage::apply(const IndexUpdate& update) {
+  const auto before = now_.entries.find(update.slot);
+  if (before != now_.entries.end()) replaced_[update.slot] = before->second;
+  now_.apply(update);
+  unflushed_.push_back(update);
+}
+
+void IndexImage::flush() {
+  durable_ = now_;
+  unflushed_.clear();
+}
+
+void IndexImage::clear() {
+  *this = IndexImage();
+}
+
+void IndexImage::lose_power(Random& random) {
+  const std::size_t kept = random.next() % (unflushed_.size() + 1);
+  for (std::size_t i = 0; i < kept; ++i) durable_.apply(unflushed_[i]);
+  now_ = durable_;
+  unflushed_.clear();
+}
+
+void IndexImage::make_stale(Random& random) {
+  const auto old =
+      std::next(replaced_.begin(), random.below(static_cast<std::uint32_t>(replaced_.size())));
+  apply({Kind::put, old->first, old->second});
+  flush();
+}
+
+void IndexImage::swap_two(Random& random) {
+  std::swap(any_entry(random), any_entry(random));
+  flush();
+}
+
+void IndexImage::damage(Random& random) {
+  std::vector<std::byte>& header = any_entry(random);
+  header[random.below(static_cast<std::uint32_t>(header.size()))] ^=
+      static_cast<std::byte>(1U << random.below(8));
+  flush();
+}
+
+std::vector<std::byte>& IndexImage::any_entry(Random& random) {
+  const auto count = static_cast<std::uint32_t>(now_.entries.size());
+  return std::next(now_.entries.begin(), random.below(count))->second;
+}
+
+// ---- The index of a living process.
+
+SimIndex::SimIndex(World& world, IndexFolder& folder)
+    : world_(world), folder_(folder), image_(folder.image) {
+  folder_.user = this;
+}
+
+SimIndex::~SimIndex() {
+  drain(Clock::Time::max());
+  if (folder_.user == this) folder_.user = nullptr;
+}
+
+void SimIndex::work() {
+  drain(world_.now());
+}
+
+Result<void> SimIndex::load(const Visitor& visit) {
+  drain(Clock::Time::max());
+  if (world_.strikes(Fault::index_corrupt)) {
+    image_->clear();
+    return fail(Code::corrupt, "the simulated index was damaged, and is empty now");
+  }
+  std::vector<std::uint64_t> aligned;
+  for (const auto& [slot, header] : image_->entries()) {
+    aligned.resize((header.size() + 7) / 8);
+    std::memcpy(aligned.data(), header.data(), header.size());
+    visit(slot, std::as_bytes(std::span(aligned)).first(header.size()));
+  }
+  return {};
+}
+
+bool SimIndex::put(std::uint32_t slot, std::span<const std::byte> header) {
+  return push({Kind::put, slot, {header.begin(), header.end()}});
+}
+
+bool SimIndex::erase(std::uint32_t slot) {
+  return push({Kind::erase, slot});
+}
+
+bool SimIndex::push(IndexUpdate update) {
+  world_.step();
+  work();
+  if (full_for_ == 0 && world_.strikes(Fault::index_full)) full_for_ = 1 + world_.luck().below(20);
+  if (full_for_ > 0) {
+    --full_for_;
+    return false;
+  }
+  const auto takes = Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(1'000, 12)));
+  queue_.push_back({world_.now() + takes, std::move(update)});
+  return true;
+}
+
+void SimIndex::drain(Clock::Time until) {
+  while (!queue_.empty() && queue_.front().due <= until) {
+    if (given_up_ || world_.strikes(Fault::index_update_lost)) {
+      ++failures_;
+      give_up();
+    } else {
+      image_->apply(queue_.front().update);
+    }
+    queue_.pop_front();
+  }
+}
+
+// Without one of its updates it is not what it says it is: the next start scans.
+void SimIndex::give_up() {
+  given_up_ = true;
+  image_->clear();
+}
+
+Result<void> SimIndex::mark_complete() {
+  if (auto flushed = flush(); !flushed) return flushed;
+  image_->apply({Kind::complete});
+  return flush();
+}
+
+Result<void> SimIndex::flush() {
+  world_.step();
+  drain(Clock::Time::max());
+  if (!given_up_ && (world_.crashed() || world_.strikes(Fault::index_flush_error))) give_up();
+  if (given_up_) return fail(Code::io_error, "the simulated index could not be written");
+  image_->flush();
+  return {};
+}
+
+}  // namespace terrace::sim
