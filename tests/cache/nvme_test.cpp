@@ -185,8 +185,7 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
   EXPECT_GT(nvme(engine.cache().stats()).io_errors, 0u);
   control_.hang = false;
   EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 0u) << "what was given up stays so";
-  for (int i = 0; i < 100; ++i) engine.cache().poll(100us);  // the late answers
-  engine.check_nothing_pinned();
+  engine.wait_until_unpinned();  // the late answers
 }
 
 TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {
