@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <random>
-#include <unordered_map>
 
 #include "cache/core.hpp"
+#include "cache/recovery.hpp"
 #include "io/system_clock.hpp"
 
 namespace terrace::internal {
@@ -164,40 +164,14 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
   return {};
 }
 
-// Blocks come in the order in which they were written, so parents mostly before children, and cold
-// before warm.
 Result<void> Core::recover_nvme() {
   if (tiers_->nvme == nullptr) return {};
-  struct Found {
-    BlockId id;
-    std::uint32_t slot;
-  };
-  std::vector<Found> found;
-  std::vector<bool> used(tiers_->nvme->slot_count(), false);
-  std::unordered_map<std::uint64_t, BlockId>
-      by_lineage;  // by the first bytes: parent_of() checks them all
-  const auto head = [](const Digest& digest) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, digest.data(), sizeof value);
-    return value;
-  };
-  std::uint64_t sequence_max = 0;
-  auto recovered = tiers_->nvme->recover([&](std::uint32_t slot, const RecordMeta& meta) {
-    sequence_max = std::max(sequence_max, meta.sequence);
-    if (meta.tokens.size() != block_tokens()) return;
-    if (store_->table().find(meta.self.key, meta.parent.lineage, meta.tokens) != kNoBlock) return;
-    const auto parent = by_lineage.find(head(meta.parent.lineage));
-    const BlockId id = store_->insert(meta, parent == by_lineage.end() ? kNoBlock : parent->second);
-    if (id == kNoBlock) return;
-    by_lineage[head(meta.self.lineage)] = id;
-    used[slot] = true;
-    found.push_back({id, slot});
-  });
-  if (!recovered) return recovered;
-  store_->pool(kNvme0).adopt([&used](std::uint32_t slot) { return used[slot]; });
-  for (const Found& block : found) store_->recover(block.id, kNvme0, block.slot);
-  mover_->resume_sequence(sequence_max + 1);
-  log(LogLevel::info, fmt::format("NVMe: {} blocks recovered", found.size()).c_str());
+  Recovery recovery(*store_);
+  if (auto found = tiers_->nvme->find(recovery); !found) return found;
+  tiers_->nvme->settle(recovery.finish());
+  mover_->resume_sequence(recovery.sequence_max() + 1);
+  log(LogLevel::info,
+      fmt::format("NVMe: {} blocks recovered", store_->stats().recovered_blocks).c_str());
   return {};
 }
 

@@ -84,7 +84,19 @@ void BlockTable::erase(BlockId id) noexcept {
 BlockId BlockTable::parent_of(BlockId id) const noexcept {
   const Block& block = blocks_[id];
   const BlockId hint = block.parent_hint;
-  return hint != kNoBlock && same_bytes(blocks_[hint].lineage, block.parent_lineage) ? hint : kNoBlock;
+  return hint != kNoBlock && same_bytes(blocks_[hint].lineage, block.parent_lineage) ? hint
+                                                                                     : kNoBlock;
+}
+
+BlockId BlockTable::find_parent(BlockId id) const noexcept {
+  const BlockKey& key = parent_keys_[id];
+  const Digest& lineage = blocks_[id].parent_lineage;
+  BlockId parent = buckets_[bucket_of(key)];
+  while (parent != kNoBlock &&
+         !(blocks_[parent].key == key && same_bytes(blocks_[parent].lineage, lineage))) {
+    parent = blocks_[parent].next_in_bucket;
+  }
+  return parent;
 }
 
 RecordMeta BlockTable::meta(BlockId id) const noexcept {

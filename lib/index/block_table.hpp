@@ -73,8 +73,20 @@ class BlockTable {
   std::span<const TokenId> tokens(BlockId id) const noexcept {
     return {tokens_.data() + std::size_t{id} * block_tokens_, block_tokens_};
   }
-  // Returns: the parent's block, if it is in the table still; kNoBlock.
+  // Whether insert() can take a record like this one.
+  bool takes(const RecordMeta& meta) const noexcept {
+    return free_ != kNoBlock && meta.tokens.size() == block_tokens_;
+  }
+  // Returns: the parent's block, if the hint still leads to it; kNoBlock.
   BlockId parent_of(BlockId id) const noexcept;
+  // Returns: the parent's block, found by its name; kNoBlock.
+  BlockId find_parent(BlockId id) const noexcept;
+  // Asks for the memory that find_parent() will read; prefetch(id) a while before.
+  void prefetch(BlockId id) const noexcept {
+    __builtin_prefetch(&parent_keys_[id]);
+    __builtin_prefetch(&blocks_[id].lineage);
+  }
+  void prefetch_parent(BlockId id) const noexcept { prefetch_bucket(parent_keys_[id]); }
   const BlockKey& parent_key(BlockId id) const noexcept { return parent_keys_[id]; }
   // The block as a record names it.
   RecordMeta meta(BlockId id) const noexcept;

@@ -146,10 +146,17 @@ void NvmeStore::open_index(bool wanted) {
   if (fresh_ && !index_->mark_complete()) log("the slot index cannot be written");
 }
 
-Result<void> NvmeStore::find(FoundRecords& found, std::uint32_t first_slot) {
+Result<void> NvmeStore::find(RecordSink& sink, std::uint32_t first_slot) {
   if (fresh_) return {};
-  from_index_ = index_->usable() && load_index(found, first_slot);
-  return from_index_ ? Result<void>{} : scan(found, first_slot);
+  from_index_ = index_->usable() && load_index(sink, first_slot);
+  if (!from_index_) {
+    if (auto scanned = scan(sink, first_slot); !scanned) return scanned;
+  }
+  std::string refused;
+  for (const auto& [verdict, count] : refused_)
+    refused += fmt::format(" {} {}", count, to_string(verdict));
+  if (!refused.empty()) log(fmt::format("{}: headers refused:{}", options_.path, refused));
+  return {};
 }
 
 void NvmeStore::settle(const std::vector<std::uint32_t>& useless) {
@@ -157,29 +164,43 @@ void NvmeStore::settle(const std::vector<std::uint32_t>& useless) {
   if (!fresh_ && !from_index_ && !index_->mark_complete()) log("the slot index cannot be written");
 }
 
+// Returns: whether `header` is one of a record of ours; then the sink was told.
+bool NvmeStore::tell(RecordSink& sink, std::uint32_t slot, std::span<const std::byte> header) {
+  RecordMeta meta;
+  const Verdict verdict = format_.parse(header, meta);
+  if (verdict == Verdict::good) {
+    sink.add(slot, meta);
+  } else if (verdict != Verdict::not_a_record) {
+    ++refused_[verdict];
+  }
+  return verdict == Verdict::good;
+}
+
 // Returns: false where the index turned out to be damaged.
-bool NvmeStore::load_index(FoundRecords& found, std::uint32_t first_slot) {
+bool NvmeStore::load_index(RecordSink& sink, std::uint32_t first_slot) {
   std::vector<std::uint32_t> stale;
   std::uint64_t entries = 0;
   const auto loaded = index_->load([&](std::uint32_t slot, std::span<const std::byte> header) {
-    if (slot >= slot_count_ || !found.add(first_slot + slot, header)) stale.push_back(slot);
+    if (slot >= slot_count_ || !tell(sink, first_slot + slot, header)) stale.push_back(slot);
     if (++entries % 4096 == 0 && options_.progress) {
       options_.progress("load NVMe index", entries, slot_count_);
     }
   });
   if (!loaded) {
     log(fmt::format("{}: {}; scanning the records", options_.path, loaded.error().message));
-    found.forget_from(first_slot);
+    sink.forget_from(first_slot);
+    refused_.clear();
     return false;
   }
   forget(stale);
   return true;
 }
 
-Result<void> NvmeStore::scan(FoundRecords& found, std::uint32_t first_slot) {
-  scan_ = std::make_unique<NvmeScan>(*device_, format_, slot_count_, options_.queue_depth_max);
+Result<void> NvmeStore::scan(RecordSink& sink, std::uint32_t first_slot) {
+  scan_ = std::make_unique<NvmeScan>(*device_, format_, slot_count_, options_.buffers,
+                                     options_.queue_depth_max);
   const auto on_header = [&](std::uint32_t slot, std::span<const std::byte> header) {
-    if (found.add(first_slot + slot, header)) put(slot, header.first(format_.entry_bytes()));
+    if (tell(sink, first_slot + slot, header)) put(slot, header.first(format_.entry_bytes()));
   };
   const auto progress = [this](std::uint64_t done, std::uint64_t total) {
     if (options_.progress) options_.progress("scan NVMe", done, total);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,9 +17,9 @@
 #include "index/record.hpp"
 #include "index/slot_index.hpp"
 #include "terrace/io.hpp"
-#include "tier/found_records.hpp"
 #include "tier/nvme_directory.hpp"
 #include "tier/nvme_scan.hpp"
+#include "tier/record_sink.hpp"
 
 namespace terrace::internal {
 
@@ -68,14 +69,14 @@ class NvmeStore {
   BlockDevice& device() noexcept { return *device_; }
   SlotIndex& index() noexcept { return *index_; }
 
-  // Adds every record of this directory, by index or, where that is not usable, by a scan of the
+  // Tells of every record of this directory, by index or, where that is not usable, by a scan of the
   // headers (with progress); its slot s is slot first_slot + s there. Payloads are verified when
   // they are read, not here. Then settle() ends it with the slots (of this store) that do not count.
   // REQUIRES: no request in flight; called once, before the first write, after the stores with
   // lower slots.
-  // Returns: success; io_error (the data file does not answer). Damage is not an error: `found`
+  // Returns: success; io_error (the data file does not answer). Damage is not an error: the log
   // counts it.
-  Result<void> find(FoundRecords& found, std::uint32_t first_slot);
+  Result<void> find(RecordSink& sink, std::uint32_t first_slot);
   void settle(const std::vector<std::uint32_t>& useless);
 
   // Blocking: everything written and indexed survives a power cut afterwards. Keeps the lock.
@@ -91,8 +92,9 @@ class NvmeStore {
   Result<void> prepare_directory(const NvmeSizing& sizing);
   Result<void> open_files(const NvmeSizing& sizing);
   void open_index(bool wanted);
-  bool load_index(FoundRecords& found, std::uint32_t first_slot);
-  Result<void> scan(FoundRecords& found, std::uint32_t first_slot);
+  bool tell(RecordSink& sink, std::uint32_t slot, std::span<const std::byte> header);
+  bool load_index(RecordSink& sink, std::uint32_t first_slot);
+  Result<void> scan(RecordSink& sink, std::uint32_t first_slot);
   void put(std::uint32_t slot, std::span<const std::byte> header);
   void forget(const std::vector<std::uint32_t>& slots);
   void log(const std::string& line) const;
@@ -104,7 +106,8 @@ class NvmeStore {
   bool from_index_ = false;  // what was found came from the index, so it lacks nothing
   // Destroyed from the last to the first: the lock goes when all else is closed.
   NvmeDirectory directory_;
-  std::unique_ptr<NvmeScan> scan_;  // kept only where its requests may be in flight
+  std::map<Verdict, std::uint32_t> refused_;  // headers, by why
+  std::unique_ptr<NvmeScan> scan_;            // kept only where its requests may be in flight
   std::unique_ptr<SlotIndex> index_;
   std::unique_ptr<BlockDevice> device_;
 };

@@ -87,22 +87,20 @@ bool NvmeTier::index_erase(std::uint32_t slot) {
   return !drive.in_service || drive.store->index().erase(slot - drive.first_slot);
 }
 
-Result<void> NvmeTier::recover(const FoundRecords::Visitor& visit) {
-  FoundRecords found(format_);
+Result<void> NvmeTier::find(RecordSink& sink) {
   for (const Drive& drive : drives_) {
-    if (auto done = drive.store->find(found, drive.first_slot); !done) return done;
+    if (auto done = drive.store->find(sink, drive.first_slot); !done) return done;
   }
-  if (const std::string refused = found.refusals(); !refused.empty() && how_.log) {
-    how_.log(fmt::format("NVMe: headers refused:{}", refused));
-  }
-  std::vector<std::vector<std::uint32_t>> useless(drives_.size());
-  for (const std::uint32_t slot : found.keep_newest()) {
-    const std::uint32_t drive = drive_of(slot);
-    useless[drive].push_back(slot - drives_[drive].first_slot);
-  }
-  for (std::size_t i = 0; i < drives_.size(); ++i) drives_[i].store->settle(useless[i]);
-  found.visit(visit);
   return {};
+}
+
+void NvmeTier::settle(const std::vector<std::uint32_t>& useless) {
+  std::vector<std::vector<std::uint32_t>> by_drive(drives_.size());
+  for (const std::uint32_t slot : useless) {
+    const std::uint32_t drive = drive_of(slot);
+    by_drive[drive].push_back(slot - drives_[drive].first_slot);
+  }
+  for (std::size_t i = 0; i < drives_.size(); ++i) drives_[i].store->settle(by_drive[i]);
 }
 
 Result<void> NvmeTier::close() {

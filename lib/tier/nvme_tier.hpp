@@ -46,10 +46,9 @@ class NvmeTier {
   bool index_erase(std::uint32_t slot);
   void index_sync_soon(std::uint32_t drive) { drives_[drive].store->index().sync_soon(); }
 
-  // Calls `visit` once a block found, in order of the records' sequence, over all drives. Of two
-  // records of one lineage the newer one counts.
-  // REQUIRES: as NvmeStore::find. Returns: success; io_error (a data file does not answer).
-  Result<void> recover(const FoundRecords::Visitor& visit);
+  // As NvmeStore::find and settle, for all drives; slots are the tier's.
+  Result<void> find(RecordSink& sink);
+  void settle(const std::vector<std::uint32_t>& useless);
   // As NvmeStore::close, for all drives; the first error counts.
   Result<void> close();
 

@@ -162,7 +162,7 @@ TEST_P(RecoveryTest, DamagedHeadersAreCountedAndLeftOut) {
   patch(119 * format_.record_bytes() + 40, "?");
   auto store = open();
   EXPECT_EQ(recover(*store).size(), kBlocks - 2);
-  EXPECT_EQ(refusals_, " 2 header_damaged");
+  EXPECT_NE(log_.find("2 header_damaged"), std::string::npos) << log_;
 }
 
 TEST_P(RecoveryTest, OfTwoRecordsOfOneBlockTheNewerCounts) {

@@ -8,13 +8,16 @@
 #include <map>
 #include <thread>
 
+#include "cache/recovery.hpp"
 #include "index/sample.hpp"
+#include "io/system_clock.hpp"
 #include "terrace/units.hpp"
 #include "tier/nvme_store.hpp"
 
 namespace terrace::test {
 
 using internal::NvmeStore;
+using internal::SystemClock;
 
 class StoreTest : public testing::Test {
  protected:
@@ -27,7 +30,6 @@ class StoreTest : public testing::Test {
   internal::RecordFormat format_{layout_, 4096};
   TempDir directory_;
   std::string log_;
-  std::string refusals_;  // of the last recovery
   bool io_uring_ = true;
 
   Result<std::unique_ptr<NvmeStore>> try_open(std::uint64_t bytes_max) {
@@ -76,19 +78,40 @@ class StoreTest : public testing::Test {
     std::uint64_t sequence;
     Digest lineage;
   };
+  // What recovery makes resident, in the order in which it was written.
   std::vector<Seen> recover(NvmeStore& store) {
+    const SystemClock clock;
+    const internal::BlockStore::Sizes sizes{{0, 0, store.slot_count()}, {}, layout_.block_tokens};
+    internal::BlockStore blocks(sizes, make_lru_policy(internal::BlockStore::table_capacity(sizes)),
+                                clock, 1);
+    Told told(blocks);
+    const auto found = store.find(told, 0);
+    EXPECT_TRUE(found) << found.error().message;
+    const std::vector<std::uint32_t> useless = told.recovery.finish();
+    store.settle(useless);
+    for (const std::uint32_t slot : useless) told.seen.erase(slot);
+    EXPECT_EQ(blocks.stats().recovered_blocks, told.seen.size());
     std::vector<Seen> seen;
-    internal::FoundRecords found(format_);
-    const auto recovered = store.find(found, 0);
-    EXPECT_TRUE(recovered) << recovered.error().message;
-    refusals_ = found.refusals();
-    store.settle(found.keep_newest());
-    found.visit([&](std::uint32_t slot, const internal::RecordMeta& meta) {
-      seen.push_back({slot, meta.sequence, meta.self.lineage});
-      EXPECT_EQ(chain_next(meta.parent, meta.tokens), meta.self);
-    });
+    for (const auto& [slot, what] : told.seen) seen.push_back(what);
+    std::ranges::sort(seen, {}, &Seen::sequence);
     return seen;
   }
+
+  // Listens in on what recovery is told.
+  struct Told final : internal::RecordSink {
+    explicit Told(internal::BlockStore& store) : recovery(store) {}
+    void add(std::uint32_t slot, const internal::RecordMeta& meta) override {
+      EXPECT_EQ(chain_next(meta.parent, meta.tokens), meta.self);
+      seen[slot] = {slot, meta.sequence, meta.self.lineage};
+      recovery.add(slot, meta);
+    }
+    void forget_from(std::uint32_t slot) override {
+      seen.erase(seen.lower_bound(slot), seen.end());
+      recovery.forget_from(slot);
+    }
+    internal::Recovery recovery;
+    std::map<std::uint32_t, Seen> seen;
+  };
 
   // Recovers, and checks that exactly the first `count` blocks of `chain` are there, in order, byte
   // for byte.
