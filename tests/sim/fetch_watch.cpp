@@ -14,6 +14,7 @@ constexpr std::uint32_t kOverduePollsMax = 400;
 Match FetchWatch::match(std::span<const TokenId> prompt) {
   life_.mirror().read(life_.cache());
   found_at_.clear();
+  failures_.clear();
   auto match = life_.model(chain_).match(prompt, chain_.scope);
   if (!match) {
     life_.world().check(life_.closed() && match.error().code == Code::closed, "match() failed");
@@ -37,15 +38,11 @@ void FetchWatch::check_runs(const Match& match) {
     world.check(run.first_block == found_at_.size(), "I14: the runs of a match have a hole");
     for (std::uint32_t i = 0; i < run.block_count && found_at_.size() < count; ++i) {
       check_place(chain_.blocks[found_at_.size()], run.place, run.availability);
+      failures_.push_back(life_.mirror().failures(chain_.blocks[found_at_.size()]));
       found_at_.push_back(run.place);
     }
   }
-  if (world.config().trace) {
-    std::string text = "match:";
-    for (std::size_t i = 0; i < found_at_.size(); ++i)
-      text += " " + std::to_string(chain_.blocks[i]) + " " + terrace::to_string(found_at_[i]);
-    world.note(text);
-  }
+  note("match");
   world.check(found_at_.size() == count, "I14: the runs of a match are not its blocks");
   const ChainPoint& tip =
       count == 0 ? chain_.root : life_.universe().block(chain_.blocks[count - 1]).point;
@@ -88,6 +85,12 @@ OperationOptions FetchWatch::options() {
       options.deadline.count() == 0 ? Clock::Time{0} : life_.world().now() + options.deadline;
   into_arena_ = true;
   room_ = life_.room(kHbm0);
+  meets_failed_copy_ = false;
+  for (std::size_t i = 0; i < found_at_.size(); ++i) {
+    for (const PlaceId place : {kHbm0, kDram0})
+      meets_failed_copy_ |=
+          life_.mirror().state(chain_.blocks[i], place) == BlockState::quarantined;
+  }
   needed_ = static_cast<std::uint32_t>(
       std::ranges::count_if(found_at_, [](PlaceId place) { return place != kHbm0; }));
   return options;
@@ -98,9 +101,7 @@ void FetchWatch::started(bool into_arena) {
   is_cancelled_ = false;
   overdue_polls_ = 0;
   life_.started_fetch(prompt_tokens_);
-  if (life_.world().config().trace)
-    life_.world().note("fetch of " + std::to_string(found_at_.size()) +
-                       (into_arena ? " into the arena" : " into the pool"));
+  note(into_arena_ ? "fetch into the arena" : "fetch into the pool");
 }
 
 void FetchWatch::look(const FetchOp& op) {
@@ -115,8 +116,8 @@ void FetchWatch::look(const FetchOp& op) {
 void FetchWatch::ended(const FetchOp& op) {
   World& world = life_.world();
   const std::uint32_t usable = op.blocks_usable();
-  if (world.config().trace)
-    world.note("fetched " + std::to_string(usable) + " of " + std::to_string(found_at_.size()));
+  life_.mirror().read(life_.cache());
+  note("fetched " + std::to_string(usable) + " of");
   world.check(op.user_data() == user_data_, "I13: the end of another operation");
   world.check(op.results().size() == found_at_.size(), "a fetch without a result for each block");
   world.check(usable <= found_at_.size(), "more usable than matched");
@@ -124,7 +125,7 @@ void FetchWatch::ended(const FetchOp& op) {
     const BlockResult& result = op.results()[i];
     world.check(result.usable == (i < usable), "I12: the usable blocks are no prefix");
     world.check(result.found_at == found_at_[i], "I26: a hit in another place than it was found");
-    if (!result.usable && !explains(result.reason))
+    if (!result.usable && !explains(result.reason, usable))
       world.report(std::string("I12: a fetch was cut short for no reason: ") +
                    to_string(result.reason));
   }
@@ -132,8 +133,15 @@ void FetchWatch::ended(const FetchOp& op) {
   if (usable < found_at_.size()) ++life_.coverage().cut_short;
 }
 
+void FetchWatch::note(std::string text) const {
+  if (!life_.world().config().trace) return;
+  for (std::size_t i = 0; i < found_at_.size(); ++i)
+    text += " " + std::to_string(chain_.blocks[i]) + "@" + terrace::to_string(found_at_[i]);
+  life_.world().note(text);
+}
+
 // Whether a fetch may have ended early for this reason.
-bool FetchWatch::explains(Code reason) const {
+bool FetchWatch::explains(Code reason, std::size_t first_missing) const {
   switch (reason) {
     case Code::cancelled:
       return is_cancelled_ || life_.closed() || life_.world().crashed();
@@ -142,7 +150,9 @@ bool FetchWatch::explains(Code reason) const {
     case Code::no_space:
       return into_arena_ && (room_ < needed_ || !life_.mirror().knows());
     case Code::io_error:
-      return life_.may_fail();
+      // Or the block was on its way for another request, which gave it up, now or before.
+      return life_.may_fail() || !life_.mirror().knows() || meets_failed_copy_ ||
+             life_.mirror().failures(chain_.blocks[first_missing]) > failures_[first_missing];
     default:
       return false;
   }

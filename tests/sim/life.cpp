@@ -243,14 +243,19 @@ void Life::check_counters(const Stats& stats) {
 }
 
 void Life::check_at_rest() {
-  const auto flushed = cache_->flush(kRestMax);
-  world().check(flushed.has_value(), "I17: at rest, flush() does not come to its end");
-  // Reads for a fetch that was given up may still be on their way.
+  const auto flush = [this] {
+    const auto flushed = cache_->flush(kRestMax);
+    world().check(flushed.has_value(), "I17: at rest, flush() does not come to its end");
+  };
+  flush();
+  // Reads for a fetch that was given up may still be on their way; where one fails, there may be
+  // something to spill again.
   const Clock::Time end = world().now() + kRestMax;
   const auto is_pinned = [this] {
     return std::ranges::any_of(cache_->stats().places, &PlaceStats::pinned_blocks);
   };
   while (!world().crashed() && is_pinned() && world().now() < end) poll();
+  flush();
   if (world().crashed()) return;
   observe();
   const Stats& stats = last_;

@@ -21,6 +21,7 @@ Mirror::Mirror(World& world, const Universe& universe, std::uint64_t incarnation
       universe_(universe),
       incarnation_(incarnation),
       states_(universe.block_count()),
+      failures_(universe.block_count(), 0),
       durable_(universe.block_count(), false),
       suspect_(universe.block_count(), false) {}
 
@@ -67,6 +68,7 @@ void Mirror::follow(const Event& event) {
   const bool is_from_beyond = world_.crashed() && event.time_ns >= world_.crash_time().count();
   if (is_from_beyond && !survivors_) survivors_ = residents(kNvme0);
   state = event.to;
+  if (event.to == BlockState::quarantined) ++failures_[*block];
   // Time stands still within a round: at the very time of the crash, only what leaves counts.
   const bool is_too_late = is_from_beyond && event.time_ns > world_.crash_time().count();
   if (event.place != kNvme0 || is_too_late) return;

@@ -27,6 +27,8 @@ class Mirror {
   bool knows() const { return !universe_.has_collisions(); }
   BlockState state(BlockNumber block, PlaceId place) const { return states_[block][place]; }
   std::uint32_t count(PlaceId place, BlockState state) const;
+  // How often a landing of this block has failed, or a copy of it proved wrong.
+  std::uint32_t failures(BlockNumber block) const { return failures_[block]; }
   // How many copies became resident, and how many left without being wrong.
   std::uint64_t arrivals(PlaceId place) const { return arrivals_[place]; }
   std::uint64_t departures(PlaceId place) const { return departures_[place]; }
@@ -55,6 +57,7 @@ class Mirror {
   std::uint64_t next_ = 0;
   std::int64_t time_ns_ = 0;
   std::vector<std::array<BlockState, kPlaceCount>> states_;
+  std::vector<std::uint32_t> failures_;
   std::array<std::uint64_t, kPlaceCount> arrivals_{};
   std::array<std::uint64_t, kPlaceCount> departures_{};
   BlockSet durable_;

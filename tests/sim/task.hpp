@@ -68,17 +68,20 @@ class FetchWatch {
  private:
   void check_place(BlockNumber block, PlaceId place, Availability availability);
   void check_runs(const Match& match);
-  bool explains(Code reason) const;
+  void note(std::string text) const;
+  bool explains(Code reason, std::size_t first_missing) const;
 
   Life& life_;
   const Chain& chain_;
   const std::uint32_t prompt_tokens_;
   std::vector<PlaceId> found_at_;
+  std::vector<std::uint32_t> failures_;  // of each block, at the match
   std::uint64_t user_data_ = 0;
   Clock::Time deadline_{0};  // 0: none
   std::uint32_t room_ = 0;   // in the arena, when it started
   std::uint32_t needed_ = 0;
   bool into_arena_ = false;
+  bool meets_failed_copy_ = false;  // of a block that it asks for, held by somebody else
   bool is_cancelled_ = false;
   std::uint32_t overdue_polls_ = 0;
 };
