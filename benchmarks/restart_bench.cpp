@@ -85,8 +85,8 @@ std::uint64_t cap_for(std::uint32_t blocks, const RecordFormat& format) {
 
 Options cache_options(const BenchOptions& bench, const RecordFormat& format) {
   Options options;
-  options.hbm_bytes = 4096 * format.payload_bytes();
-  options.dram_bytes = 4096 * format.record_bytes();
+  options.hbm_bytes = 512 * format.payload_bytes();
+  options.dram_bytes = 512 * format.record_bytes();
   options.nvme_paths = {bench.path};
   options.nvme_bytes = cap_for(bench.blocks, format);
   options.prefault = false;
@@ -198,7 +198,7 @@ nlohmann::json open_once(const BenchOptions& bench, const RecordFormat& format) 
     say(fd, {{"seconds", seconds},
              {"blocks", stats.recovered_blocks},
              {"index", stats.nvme_index},
-             {"rss_bytes", resident_bytes() - before}});
+             {"rss_bytes", resident_bytes() - before - stats.places[kDram0].capacity_bytes}});
   });
   return nlohmann::json::parse(text);
 }
@@ -232,7 +232,7 @@ void write_on(const BenchOptions& bench, const RecordFormat& format, int fd) {
     auto lease = model.reserve(prefix, kChainBlocks);
     if (lease) (void)model.commit(*lease, prompt, StreamPoint{}, prefix);
     prefix.release();
-    while (cache->stats().spill_backlog_blocks > 2048) cache->poll(100us);
+    while (cache->stats().spill_backlog_blocks > 256) cache->poll(100us);
     const Stats stats = cache->stats();
     say(fd, {{"stored", stats.places[kNvme0].stored_blocks - stats.recovered_blocks},
              {"resident", stats.places[kNvme0].used_blocks}});

@@ -16,7 +16,9 @@ namespace terrace::internal {
 
 class Recovery final : public RecordSink {
  public:
-  explicit Recovery(BlockStore& store) : store_(store) {}
+  explicit Recovery(BlockStore& store) : store_(store) {
+    entries_.reserve(store.pool(kNvme0).capacity());  // given back whole, unlike what grew
+  }
 
   void add(std::uint32_t slot, const RecordMeta& meta) override;
   void forget_from(std::uint32_t slot) override;

@@ -16,7 +16,8 @@ bool Mover::end_transfers() {
   if (nvme_ == nullptr) return false;
   const bool any = nvme_->take_ended([this](std::uint32_t index) {
     const Transfer& transfer = (*nvme_)[index];
-    note_outcome(tiers_.nvme->drive_of(transfer.nvme_slot), transfer.os_error);
+    if (!transfer.overdue)
+      note_outcome(tiers_.nvme->drive_of(transfer.nvme_slot), transfer.os_error);
     transfer.is_write() ? end_write(index) : end_read(index);
   });
   store_.stats().places[kNvme0].io_errors += nvme_->take_failed_syncs();
@@ -39,7 +40,8 @@ void Mover::end_read(std::uint32_t index) {
     store_.unpin(id, kNvme0);
     return;
   }
-  ++(transfer.os_error != 0 ? stats.io_errors : stats.corrupt_blocks);
+  if (transfer.os_error == 0) ++stats.corrupt_blocks;
+  if (transfer.os_error != 0 && !transfer.overdue) ++stats.io_errors;  // or it is counted already
   forget_copy(id, transfer.nvme_slot);
   store_.fail_landing(id, kDram0);
   store_.unpin(id, kNvme0);
@@ -56,7 +58,7 @@ void Mover::end_write(std::uint32_t index) {
     indexing_.push_back(index);
     return;
   }
-  ++stats.places[kNvme0].io_errors;
+  if (!transfer.overdue) ++stats.places[kNvme0].io_errors;
   nvme_->finish(index);
   store_.fail_landing(id, kNvme0);
   store_.unpin(id, kDram0);

@@ -69,7 +69,7 @@ class NvmeTransfers {
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffu;
-  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(20);
+  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(30);
   static constexpr std::chrono::nanoseconds kWatchEvery = std::chrono::seconds(1);
 
   struct Slot {

@@ -176,7 +176,7 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
   ASSERT_TRUE(engine.model().fetch(engine.model().match(prompt()).value(), fetch));
   for (int i = 0; i < 10; ++i) engine.cache().poll();
   EXPECT_FALSE(fetch.done());
-  for (int i = 0; i < 30 && !fetch.done(); ++i) {
+  for (int i = 0; i < 40 && !fetch.done(); ++i) {
     clock_->advance(1s);
     engine.cache().poll();
   }
