@@ -151,8 +151,16 @@ Result<PoolId> Core::register_pool(PoolDescription description) {
   return PoolId{static_cast<std::uint32_t>(mover_->pools().size() - 1)};
 }
 
+// However long it takes: the pool's memory is the engine's again afterwards. What a slow drive still
+// has to bring is not waited for, copies are.
 void Core::unregister_pool(PoolId id) {
-  poll_until(kCloseDrain, [this, id] { return mover_->pools()[id.index].operations == 0; });
+  {
+    const std::lock_guard guard(lock_);
+    mover_->cancel_into(id.index);
+  }
+  const auto is_free = [this, id] { return mover_->pools()[id.index].operations == 0; };
+  while (!poll_until(kCloseDrain, is_free) && !closed_) {
+  }
   const std::lock_guard guard(lock_);
   mover_->pools()[id.index].regions.clear();
 }

@@ -102,6 +102,13 @@ void Mover::cancel_all() noexcept {
   for (FetchState* state : active) cancel_fetch(*state);
 }
 
+void Mover::cancel_into(std::uint32_t pool) noexcept {
+  const std::vector<FetchState*> active = active_fetches_;
+  for (FetchState* state : active) {
+    if (state->to_pool && state->pool == pool) cancel_fetch(*state);
+  }
+}
+
 std::uint64_t Mover::drop(PlaceId place) {
   // Their index entries go too, or a restart would bring them back.
   return store_.drop_all(place, place == kNvme0 ? &to_forget_ : nullptr);

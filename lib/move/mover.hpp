@@ -72,6 +72,7 @@ class Mover {
   // A request has asked for these: what admission to NVMe goes by.
   void saw(std::span<const BlockKey> keys) noexcept { admission_.saw(keys); }
   void cancel_all() noexcept;
+  void cancel_into(std::uint32_t pool) noexcept;  // fetches into an engine's pool
   std::uint64_t backlog_blocks() const noexcept;
 
   std::vector<Pool>& pools() noexcept { return pools_; }
