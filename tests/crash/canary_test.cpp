@@ -121,12 +121,13 @@ TEST_P(CrashCanary, RecordsInEachOthersSlotAreFoundByAScanOnly) {
   }
 }
 
+// As after a power cut that took a record and left its entry in the index.
 TEST_P(CrashCanary, ALostRecordIsAMiss) {
-  ground_.forget_index();
   const AlignedBytes nothing(file().format().record_bytes());
   std::ranges::fill(nothing.span(), std::byte{0});
+  const std::uint64_t believed = ground_.has_index() ? 1 : 0;  // until it is read
   file().write(slots_[0], nothing.span());
-  expect_lost(0);
+  expect_lost(believed);
 }
 
 TEST_P(CrashCanary, I22AnIndexOfGarbageCostsNothing) {

@@ -139,11 +139,15 @@ class CrashAtCalls : public CrashTest {
   void SetUp() override {
     if (!Ground::may_trace()) GTEST_SKIP() << "this process may not trace its children";
     Ground probe(geometry());
+    prepare(probe);
     counts_ = probe.lead_life(seed_);
     for (const Call call : {Call::sync, Call::rename, Call::allocate, Call::create})
       EXPECT_GT(count_of(call), 0U) << "the tracer sees no " << to_string(call);
     EXPECT_GT(count_of(Call::write) + count_of(Call::uring), 20U) << "it misses the records";
   }
+
+  // What there is before a life that is killed.
+  virtual void prepare(Ground&) {}
 
   std::uint32_t count_of(Call call) const { return counts_[static_cast<std::size_t>(call)]; }
 
@@ -204,6 +208,34 @@ TEST_P(CrashAtCalls, I21NoWrongByteAndNearlyAllIsWarm) {
 
 INSTANTIATE_TEST_SUITE_P(Directories, CrashAtCalls, testing::Values(kScan, kPageCache, kIndex),
                          name_of);
+
+// ---- While a directory grows --------------------------------------------------------------------
+
+// A cap that was raised: manifest and data file are replaced, under records that must stay.
+class CrashWhileGrowing : public CrashAtCalls {
+ protected:
+  void prepare(Ground& ground) override {
+    ground.kill_after([](Life& life) { life.load(30), life.flush(), life.wait(); }, seed_);
+    Geometry grown = geometry();
+    grown.nvme_bytes += grown.nvme_bytes / 4;
+    ground.use(grown);
+  }
+};
+
+TEST_P(CrashWhileGrowing, I21NoWrongByteAndNearlyAllIsWarm) {
+  std::vector<CallPoint> points = plan();
+  std::erase_if(points, [](const CallPoint& point) {
+    return point.call == Call::write || point.call == Call::uring;
+  });
+  for_each_round(16, [&](std::uint64_t round) {
+    Ground ground(geometry());
+    prepare(ground);
+    crash(ground, points[round % points.size()]);
+  });
+  expect_warm(Recovery::by_scan);
+}
+
+INSTANTIATE_TEST_SUITE_P(Directories, CrashWhileGrowing, testing::Values(kScan, kIndex), name_of);
 
 // ---- At any moment ------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ class Ground {
   explicit Ground(const Geometry& geometry) : geometry_(geometry) {}
 
   const Geometry& geometry() const { return geometry_; }
+  // From now on lives and examinations open it as one of `geometry`.
+  void use(const Geometry& geometry) { geometry_ = geometry; }
   std::string directory() const { return folder_.path(); }
   const Journal& journal() const { return *journal_; }
   const Findings& findings() const { return journal_->findings; }
@@ -184,7 +186,7 @@ class Ground {
     }
   }
 
-  const Geometry& geometry_;
+  Geometry geometry_;
   TemporaryFolder folder_;
   Shared<Journal> journal_;
   std::uint32_t second_openers_refused_ = 0;

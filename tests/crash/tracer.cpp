@@ -130,6 +130,7 @@ bool Tracer::has_come_to(const CallPoint& point, pid_t thread, int status) {
   unsigned long kind = 0;  // what the filter returned beside SECCOMP_RET_TRACE
   ::ptrace(PTRACE_GETEVENTMSG, thread, nullptr, &kind);
   const std::uint32_t nth = ++counts_.at(kind);
+  history_.push_back(static_cast<Call>(kind));
   if (kind != static_cast<unsigned long>(point.call) || nth != point.nth) return false;
   if (point.edge == Edge::exit) leaving_ = thread;
   return point.edge == Edge::entry;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace terrace::test {
 
@@ -53,6 +54,7 @@ class Tracer {
   void kill();
 
   const Counts& counts() const { return counts_; }
+  const std::vector<Call>& history() const { return history_; }  // every call, in order
   int status() const { return status_; }  // as from wait(), once it has ended
 
  private:
@@ -67,6 +69,7 @@ class Tracer {
   pid_t standing_ = 0;  // the thread that has come to a point
   pid_t leaving_ = 0;   // the thread that is inside the call whose exit is waited for
   Counts counts_{};
+  std::vector<Call> history_;
 };
 
 }  // namespace terrace::test
