@@ -130,7 +130,7 @@ bool Mover::idle() const noexcept {
 
 bool Mover::has_backlog() const noexcept {
   return !store_.wants_dram().empty() || !store_.wants_nvme().empty() || !active_batches_.empty() ||
-         writes_in_flight_ > 0;
+         writes_in_flight_ > 0 || !to_forget_.empty();
 }
 
 std::uint64_t Mover::backlog_blocks() const noexcept {
