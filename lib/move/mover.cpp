@@ -89,7 +89,7 @@ bool Mover::idle() const noexcept {
 
 bool Mover::has_backlog() const noexcept {
   return !store_.wants_dram().empty() || !store_.wants_nvme().empty() || !active_batches_.empty() ||
-         (nvme_ != nullptr && nvme_->writes_in_flight() > 0);
+         !to_forget_.empty() || (nvme_ != nullptr && nvme_->writes_in_flight() > 0);
 }
 
 std::uint64_t Mover::backlog_blocks() const noexcept {

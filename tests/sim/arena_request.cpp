@@ -7,7 +7,8 @@ using Progress = StreamWork::Progress;
 ArenaRequest::ArenaRequest(Life& life, const Chain& chain, std::uint32_t prompt_tokens)
     : Task(life, chain, prompt_tokens),
       watch_(life, chain, prompt_tokens),
-      match_(watch_.match(prompt())) {}
+      match_(watch_.match(prompt())),
+      stream_(life.stream(life.world().luck().below(16))) {}
 
 void ArenaRequest::watch() {
   if (state_ == State::fetching) watch_.look(op_);
@@ -91,7 +92,7 @@ void ArenaRequest::read(bool gated) {
 
 void ArenaRequest::enqueue_reads() {
   const Progress progress =
-      readback_->work().enqueue(life_.device(), life_.stream(), is_gated_ ? &op_ : nullptr);
+      readback_->work().enqueue(life_.device(), stream_, is_gated_ ? &op_ : nullptr);
   if (progress == Progress::again) return;
   if (progress == Progress::failed) return end();
   if (is_last_read_) release();
@@ -137,7 +138,7 @@ void ArenaRequest::reserve() {
 }
 
 void ArenaRequest::compute() {
-  const Progress progress = computation_.enqueue(life_.device(), life_.stream(), nullptr);
+  const Progress progress = computation_.enqueue(life_.device(), stream_, nullptr);
   if (progress == Progress::again) return;
   if (progress == Progress::failed) return end();
   commit(computation_.point());

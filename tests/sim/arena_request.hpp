@@ -43,6 +43,7 @@ class ArenaRequest final : public Task {
   State state_ = State::matched;
   FetchWatch watch_;
   Match match_;
+  StreamId stream_;
   FetchOp op_;
   ReadLease lease_;
   std::optional<WriteLease> fresh_;

@@ -26,7 +26,7 @@ constexpr const char* to_string(Canary canary) {
 
 struct Config {
   std::uint64_t seed = 0;
-  std::uint32_t operations = 1000;
+  std::uint32_t operations = 2000;
   FaultMask faults = kEveryFault;
   Canary canary = Canary::none;
   bool trace = false;  // prints what happens

@@ -41,11 +41,13 @@ class EnginePool {
     }
     return slots;
   }
-  // The slots are the engine's again, and it writes something else into them at once.
   void give(const std::vector<std::uint32_t>& slots) {
+    for (const std::uint32_t slot : slots) taken_[slot] = false;
+  }
+  // From the host, at once. REQUIRES: nothing enqueued uses these slots.
+  void scribble(const std::vector<std::uint32_t>& slots) {
     for (const std::uint32_t slot : slots) {
       for (const PoolRegion& region : regions_) std::memset(data(region, slot), 0xdd, region.bytes);
-      taken_[slot] = false;
     }
   }
 

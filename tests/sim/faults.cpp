@@ -15,8 +15,8 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {Fault::read_error, "read_error", Kind::error, 0.2},
-    {Fault::write_error, "write_error", Kind::error, 0.3},
+    {Fault::read_error, "read_error", Kind::error, 0.5},
+    {Fault::write_error, "write_error", Kind::error, 0.5},
     {Fault::drive_full, "drive_full", Kind::error, 0.5},
     {Fault::torn_and_told, "torn_and_told", Kind::error, 0.2},
     {Fault::short_submit, "short_submit", Kind::delay, 0.8},

@@ -7,7 +7,7 @@ namespace {
 
 // Once it need not wait any longer, only a device that refuses can hold a fetch up: every fourth try
 // may succeed, and there is one for each group of layers.
-constexpr std::uint32_t kOverduePollsMax = 400;
+constexpr std::uint32_t kOverduePollsMax = 100;
 
 }  // namespace
 

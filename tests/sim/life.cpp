@@ -15,6 +15,8 @@ constexpr auto kCloseMax = 46s;
 // No request is lost for longer than a few minutes.
 constexpr auto kRestMax = 2000s;
 
+constexpr std::size_t kStreams = 3;
+
 constexpr std::uint64_t PlaceStats::*kPlaceCounters[] = {
     &PlaceStats::hit_blocks,     &PlaceStats::hit_tokens,     &PlaceStats::stored_blocks,
     &PlaceStats::evicted_blocks, &PlaceStats::dropped_blocks, &PlaceStats::bytes_read,
@@ -101,9 +103,9 @@ bool Life::open_cache() {
   cache_ = std::make_unique<Cache>(internal::Core::handle(std::move(*core)));
   for (const ModelIdentity& identity : universe().models())
     models_.push_back(cache_->bind(identity).value());
-  auto stream = device_->create_stream();
-  while (!stream) stream = device_->create_stream();
-  stream_ = *stream;
+  while (streams_.size() < kStreams) {
+    if (const auto stream = device_->create_stream()) streams_.push_back(*stream);
+  }
   if (sizes_.pool_slots > 0) lend_pool();
   observe();
   given_ = mirror_->residents(kNvme0);
@@ -115,7 +117,7 @@ Life::~Life() {
   if (cache_ == nullptr) return;
   models_.clear();
   cache_.reset();
-  device_->destroy_stream(stream_);
+  for (const StreamId stream : streams_) device_->destroy_stream(stream);
   world().check(device_->held() == 0, "I28: a closed cache keeps something of the device");
 }
 
@@ -129,8 +131,8 @@ void Life::poll() {
 void Life::take_pool_back() {
   cache_->unregister_pool(pool_id_);
   // The cache's copies have ended; the engine's own kernels are the engine's to wait for.
-  auto last_use = device_->record(stream_);
-  while (!last_use && !device_->has_failed()) last_use = device_->record(stream_);
+  auto last_use = device_->record(pool_stream());
+  while (!last_use && !device_->has_failed()) last_use = device_->record(pool_stream());
   if (last_use) device_->synchronize(*last_use);
   pool_.reset();
 }

@@ -57,10 +57,13 @@ class Life {
   Cache& cache() { return *cache_; }
   const Model& model(const Chain& chain) const { return models_[chain.model]; }
   SimCopyEngine& device() { return *device_; }
-  StreamId stream() const { return stream_; }
+  // The engine's streams; work on one is ordered, and between two only where one waits.
+  StreamId stream(std::uint32_t number) const { return streams_[number % streams_.size()]; }
   Buffers& buffers() { return buffers_; }
   Mirror& mirror() { return *mirror_; }
   EnginePool* pool() { return pool_.get(); }
+  // The one stream that uses the pool.
+  StreamId pool_stream() const { return streams_.front(); }
   PoolId pool_id() const { return pool_id_; }
 
   void poll();
@@ -110,7 +113,7 @@ class Life {
   std::unique_ptr<Mirror> mirror_;
   std::unique_ptr<Cache> cache_;
   std::vector<Model> models_;
-  StreamId stream_ = 0;
+  std::vector<StreamId> streams_;
   PoolId pool_id_;
   Stats last_;
   BlockSet given_;

@@ -34,6 +34,7 @@ void PoolRequest::step() {
   }
 }
 
+// Whoever takes them next comes after the work on them, on the same stream or by waiting for it.
 void PoolRequest::give_back() {
   life_.pool()->give(slots_);
   slots_.clear();
@@ -49,7 +50,7 @@ void PoolRequest::fetch() {
     return end();
   }
   // All that the engine ever did with these slots was on one stream.
-  const auto last_use = life_.device().record(life_.stream());
+  const auto last_use = life_.device().record(life_.pool_stream());
   const OperationOptions options = watch_.options();
   const auto started = last_use ? life_.model(chain_).fetch(std::move(match_), life_.pool_id(),
                                                             slots_, *last_use, op_, options)
@@ -104,9 +105,11 @@ void PoolRequest::read() {
 }
 
 void PoolRequest::enqueue_reads() {
-  const Progress progress = readback_->work().enqueue(life_.device(), life_.stream(), &op_);
+  const Progress progress = readback_->work().enqueue(life_.device(), life_.pool_stream(), &op_);
   if (progress == Progress::failed) return end();
-  if (progress == Progress::enqueued) state_ = State::verifying;
+  if (progress == Progress::again) return;
+  give_back();
+  state_ = State::verifying;
 }
 
 void PoolRequest::verify() {
@@ -117,7 +120,6 @@ void PoolRequest::verify() {
   check(readback_->compare(life_.universe()), "WRONG BYTES in a pool");
   readback_.reset();
   op_ = FetchOp();
-  give_back();
   begin_computation();
 }
 
@@ -146,7 +148,7 @@ void PoolRequest::begin_computation() {
 }
 
 void PoolRequest::compute() {
-  const Progress progress = computation_.enqueue(life_.device(), life_.stream(), nullptr);
+  const Progress progress = computation_.enqueue(life_.device(), life_.pool_stream(), nullptr);
   if (progress == Progress::failed) return end();
   if (progress == Progress::enqueued) state_ = State::submitting;
 }
@@ -193,6 +195,8 @@ void PoolRequest::await_store() {
   for (std::uint32_t i = 0; i < stored; ++i) life_.given(chain_.blocks[first_stored_ + i]);
   life_.coverage().stores += stored;
   store_ = StoreOp();
+  // The cache has copied them out, so the engine may write something else there at once.
+  life_.pool()->scribble(slots_);
   give_back();
   end();
 }

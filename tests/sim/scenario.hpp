@@ -32,6 +32,7 @@ class Scenario {
     BlockSet suspect;            // found by its header, and not read since
     std::uint64_t may_miss = 0;  // updates of the index that died in its queue
     std::uint32_t nvme_blocks = 0;
+    bool is_orderly = false;  // closed, and nothing had failed: nothing else may be there
   };
 
   Sizes any_sizes();
@@ -66,6 +67,7 @@ class Scenario {
   Coverage coverage_;
   Sizes sizes_;
   std::uint32_t tasks_max_ = 1;
+  std::uint32_t calm_ = 1;  // a life lasts the longer, the higher this is
   std::uint64_t incarnation_ = 0;
   Legacy legacy_;
   std::unique_ptr<Life> life_;

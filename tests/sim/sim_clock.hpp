@@ -1,5 +1,5 @@
 // Time that passes only when the cache looks at the world. A world in which nothing happens runs
-// faster and faster, so that minutes of waiting cost a few hundred looks.
+// faster and faster, so that minutes of waiting cost some thousand looks.
 // Thread rule: one thread.
 #pragma once
 
@@ -18,7 +18,7 @@ class SimClock final : public Clock {
 
   void pass() {
     constexpr std::uint64_t kStepMax = 1'000'000'000;
-    const std::uint64_t step = random_.skewed(100, 14) << std::min<std::uint32_t>(idle_++ / 8, 20);
+    const std::uint64_t step = random_.skewed(100, 14) << std::min<std::uint32_t>(idle_++ / 32, 20);
     now_ += Time(static_cast<Time::rep>(std::min(step, kStepMax)));
   }
   // Something has happened.

@@ -42,7 +42,8 @@ void fail_with(const Config& config, const std::string& failure) {
   std::printf("seed %llu: %s\nreplay: %s\n", static_cast<unsigned long long>(config.seed),
               failure.c_str(), replay_command(config).c_str());
   std::fflush(stdout);
-  const Config smallest = shrink(config);
+  const bool is_enough = std::getenv("TERRACE_SIM_NO_SHRINK") != nullptr;
+  const Config smallest = is_enough ? config : shrink(config);
   ADD_FAILURE() << "seed " << config.seed << ": " << failure
                 << "\nsmallest: " << replay_command(smallest)
                 << "\nwhich says: " << run_in_child(smallest).failure;
