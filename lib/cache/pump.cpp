@@ -19,6 +19,7 @@ constexpr nanoseconds kCloseDrain = 30s;
 }  // namespace
 
 bool Core::poll(nanoseconds timeout) {
+  if (forked()) return false;
   const std::unique_lock pump(pump_, std::try_to_lock);
   if (!pump.owns_lock()) {
     // Somebody else polls; what he moves is moved.
@@ -68,6 +69,7 @@ bool Core::poll_until(nanoseconds timeout, const IsDone& is_done) {
 }
 
 Result<void> Core::flush(nanoseconds timeout) {
+  if (forked()) return fail(Code::closed, "the cache belongs to the parent process");
   if (closed_) return fail(Code::closed, "the cache is closed");
   if (poll_until(timeout, [this] { return !mover_->has_backlog(); })) return {};
   return fail(Code::deadline_exceeded,
@@ -86,6 +88,7 @@ Result<std::uint64_t> Core::drop(std::span<const PlaceId> places, nanoseconds ti
 }
 
 Result<void> Core::close() {
+  if (forked()) return fail(Code::closed, "the cache belongs to the parent process");
   if (closed_.exchange(true)) return fail(Code::closed, "the cache is closed");
   stop_driver_ = true;
   waker_.wake();
@@ -115,6 +118,13 @@ Result<void> Core::close() {
 }
 
 Core::~Core() {
+  if (forked()) {  // what cannot be ended here is left as it is
+    if (driver_.joinable()) driver_.detach();
+    (void)mover_.release();
+    (void)store_.release();
+    (void)tiers_.release();
+    return;
+  }
   if (mover_ != nullptr && !closed_) (void)close();
   if (tiers_ == nullptr) return;
   if (tiers_->dram.pinned) options_.device->unpin(tiers_->dram.memory.bytes().data());

@@ -10,6 +10,12 @@ namespace {
 // How many blocks one round of scrubbing looks at: keeps the pump's lock short.
 constexpr std::uint32_t kScrubLook = 256;
 
+// A full file system, a quota or a limit is no fault of the drive: what is on it can still be read.
+bool is_drives_fault(std::int32_t os_error) noexcept {
+  return os_error == EIO || os_error == ENXIO || os_error == ENODEV || os_error == EROFS ||
+         os_error == ETIMEDOUT;
+}
+
 }  // namespace
 
 bool Mover::end_transfers() {
@@ -77,10 +83,9 @@ void Mover::forget_copy(BlockId id, std::uint32_t slot) {
   store_.condemn(id, kNvme0);
 }
 
-// A full file system is no fault of the drive: what is on it can still be read.
 void Mover::note_outcome(std::uint32_t drive, std::int32_t os_error) {
   if (os_error == 0) return tiers_.nvme->succeeded(drive);
-  if (os_error == ENOSPC || os_error == EDQUOT || !tiers_.nvme->failed(drive)) return;
+  if (!is_drives_fault(os_error) || !tiers_.nvme->failed(drive)) return;
   store_.condemn_range(kNvme0, drive);
   ++drives_lost_;
 }
