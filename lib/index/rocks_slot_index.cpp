@@ -68,6 +68,10 @@ class RocksSlotIndex final : public SlotIndex {
   Result<void> mark_complete() override;
   std::uint64_t failures() const noexcept override { return failures_.load(); }
   std::uint64_t bytes_written() const noexcept override;
+  std::uint64_t taken() const noexcept override { return taken_; }
+  std::uint64_t written() const noexcept override {
+    return written_.load(std::memory_order_acquire);
+  }
   Result<void> flush() override;
 
  private:
@@ -95,6 +99,8 @@ class RocksSlotIndex final : public SlotIndex {
   std::unique_ptr<rocksdb::DB> database_;  // null: given up, and every update fails
   std::atomic<bool> complete_ = false;
   std::atomic<std::uint64_t> failures_ = 0;
+  std::uint64_t taken_ = 0;  // the caller's
+  std::atomic<std::uint64_t> written_ = 0;
   std::string reason_;  // why it was given up, until flush() has said so
   std::thread worker_;
 };
@@ -163,7 +169,9 @@ bool RocksSlotIndex::push(std::uint32_t slot, std::span<const std::byte> header)
     ++failures_;
     return true;
   }
-  return queue_->push(slot, header);
+  if (!queue_->push(slot, header)) return false;
+  ++taken_;
+  return true;
 }
 
 std::uint64_t RocksSlotIndex::bytes_written() const noexcept {
@@ -247,6 +255,7 @@ void RocksSlotIndex::run() {
       if (!durable.ok()) give_up(durable, 0);
     }
     queue_->pop(count);
+    written_.fetch_add(count, std::memory_order_release);
   }
 }
 

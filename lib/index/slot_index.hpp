@@ -35,6 +35,10 @@ class SlotIndex {
   // Returns: false where the queue is full: poll, try again.
   virtual bool put(std::uint32_t slot, std::span<const std::byte> header) = 0;
   virtual bool erase(std::uint32_t slot) = 0;
+  // Updates taken so far, and how many of them are where kill -9 cannot take them any more (or were
+  // lost, and counted): an update is safe once written() has reached what taken() was after it.
+  virtual std::uint64_t taken() const noexcept { return 0; }
+  virtual std::uint64_t written() const noexcept { return 0; }
   // What was put or erased before survives a power cut soon; nothing is promised.
   virtual void sync_soon() {}
 

@@ -130,6 +130,8 @@ class Mover {
   void forget_copy(BlockId id, std::uint32_t slot);
   void note_outcome(std::uint32_t drive, std::int32_t os_error);
   bool index_written();
+  bool put(std::uint32_t index);
+  void publish_on_nvme(std::uint32_t index);
   bool scrub();
 
   BlockStore& store_;
@@ -155,8 +157,13 @@ class Mover {
   std::vector<Copy> copies_;  // scratch
   std::uint32_t spills_in_flight_ = 0;
 
-  std::unique_ptr<NvmeTransfers> nvme_;   // null: no such tier
+  std::unique_ptr<NvmeTransfers> nvme_;  // null: no such tier
+  struct Publishing {
+    std::uint32_t transfer;
+    std::uint64_t taken;  // by the index, with this one's update
+  };
   std::vector<std::uint32_t> indexing_;   // transfers written, waiting for the index's queue
+  std::vector<Publishing> publishing_;    // in that queue
   std::vector<std::uint32_t> to_forget_;  // NVMe slots whose index entry must go
   std::vector<BlockId> run_;              // scratch
   std::vector<std::uint32_t> run_slots_;  // scratch

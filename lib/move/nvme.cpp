@@ -90,28 +90,40 @@ void Mover::note_outcome(std::uint32_t drive, std::int32_t os_error) {
   ++drives_lost_;
 }
 
-// A block is resident on NVMe once the index has taken it; a full queue there is tried again at the
-// next tick.
+// A block is resident on NVMe once the index has written it: kill -9 cannot take it any more then.
 bool Mover::index_written() {
   if (tiers_.nvme == nullptr) return false;
   std::erase_if(to_forget_, [this](std::uint32_t slot) { return tiers_.nvme->index_erase(slot); });
   if (!to_forget_.empty()) return false;  // what is in such a slot now must not be forgotten later
-  const std::size_t before = indexing_.size();
-  std::erase_if(indexing_, [this](std::uint32_t index) {
-    const Transfer transfer = (*nvme_)[index];
-    const auto record = tiers_.dram.record(store_.at(transfer.block, kDram0).slot);
-    if (!tiers_.nvme->index_put(transfer.nvme_slot, record.first(tiers_.format.entry_bytes())))
-      return false;
-    nvme_->finish(index);
-    if (tiers_.nvme->in_service(tiers_.nvme->drive_of(transfer.nvme_slot))) {
-      store_.finish_landing(transfer.block, kNvme0);
-    } else {
-      store_.fail_landing(transfer.block, kNvme0);
-    }
-    store_.unpin(transfer.block, kDram0);
-    return true;
-  });
-  return indexing_.size() != before;
+  bool moved = std::erase_if(indexing_, [this](std::uint32_t index) { return put(index); }) > 0;
+  moved |= std::erase_if(publishing_, [this](const Publishing& entry) {
+             const std::uint32_t slot = (*nvme_)[entry.transfer].nvme_slot;
+             if (!tiers_.nvme->index_has_written(slot, entry.taken)) return false;
+             publish_on_nvme(entry.transfer);
+             return true;
+           }) > 0;
+  return moved;
+}
+
+// Returns: false where the index's queue is full; the next tick tries again.
+bool Mover::put(std::uint32_t index) {
+  const Transfer& transfer = (*nvme_)[index];
+  const auto record = tiers_.dram.record(store_.at(transfer.block, kDram0).slot);
+  const auto header = record.first(tiers_.format.entry_bytes());
+  if (!tiers_.nvme->index_put(transfer.nvme_slot, header)) return false;
+  publishing_.push_back({index, tiers_.nvme->index_taken(transfer.nvme_slot)});
+  return true;
+}
+
+void Mover::publish_on_nvme(std::uint32_t index) {
+  const Transfer transfer = (*nvme_)[index];
+  nvme_->finish(index);
+  if (tiers_.nvme->in_service(tiers_.nvme->drive_of(transfer.nvme_slot))) {
+    store_.finish_landing(transfer.block, kNvme0);
+  } else {
+    store_.fail_landing(transfer.block, kNvme0);
+  }
+  store_.unpin(transfer.block, kDram0);
 }
 
 // One record at a time, while nobody reads, into a DRAM slot that no last copy has to leave for.

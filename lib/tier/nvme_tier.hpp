@@ -44,6 +44,14 @@ class NvmeTier {
   // As SlotIndex::put and erase; a drive out of service takes, and keeps, nothing.
   bool index_put(std::uint32_t slot, std::span<const std::byte> header);
   bool index_erase(std::uint32_t slot);
+  // As SlotIndex::taken and written, of the index that `slot` belongs to.
+  std::uint64_t index_taken(std::uint32_t slot) const noexcept {
+    return drives_[drive_of(slot)].store->index().taken();
+  }
+  bool index_has_written(std::uint32_t slot, std::uint64_t taken) const noexcept {
+    const Drive& drive = drives_[drive_of(slot)];
+    return !drive.in_service || drive.store->index().written() >= taken;
+  }
   void index_sync_soon(std::uint32_t drive) { drives_[drive].store->index().sync_soon(); }
 
   // As NvmeStore::find and settle, for all drives; slots are the tier's.

@@ -267,14 +267,14 @@ INSTANTIATE_TEST_SUITE_P(Directories, CrashAtAnyMoment, testing::Values(kScan, k
 
 class CrashIndexed : public CrashAtAnyMoment {};
 
-// DISABLED: a block is called resident, and flush() returns, when the index has the update in its
-// queue; a kill before RocksDB has it in its log loses the block, as many as are queued.
-TEST_P(CrashIndexed, DISABLED_I21NearlyAllIsWarmByIndexToo) {
+// A block is called resident, and flush() returns, when RocksDB has the update in its log, not when
+// it is on its way there.
+TEST_P(CrashIndexed, I21NearlyAllIsWarmByIndexToo) {
   for_each_round(kRounds, [&](std::uint64_t) { crash_often([] { return Recovery::by_index; }); });
   expect_warm(Recovery::by_index);
 }
 
-TEST_P(CrashIndexed, DISABLED_I21WhatFlushHasSpokenOfIsWarm) {
+TEST_P(CrashIndexed, I21WhatFlushHasSpokenOfIsWarm) {
   if (!Ground::may_trace()) GTEST_SKIP() << "this process may not trace its children";
   const auto story = [](Life& life) { life.serve_chains(8), life.flush(), life.wait(); };
   Ground undisturbed(geometry());
