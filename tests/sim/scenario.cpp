@@ -80,7 +80,7 @@ Sizes Scenario::any_sizes() {
     sizes.dram_blocks = has_dram ? all + kDramBlocksMin : 0;
     sizes.nvme_blocks = has_nvme ? all + kNvmeBlocksMin : 0;
   } else {
-    sizes.hbm_blocks = has_hbm ? random_.between(1, all) : 0;
+    sizes.hbm_blocks = has_hbm ? 1 + random_.below(random_.one_in(2) ? all : 16) : 0;
     sizes.dram_blocks = has_dram ? random_.between(has_nvme ? kDramBlocksMin : 1, all) : 0;
     sizes.nvme_blocks = has_nvme ? kNvmeBlocksMin + random_.below(random_.one_in(2) ? all : 8) : 0;
   }
