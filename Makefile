@@ -36,10 +36,11 @@ lint: deps-test  ## clang-tidy over the library
 
 docs: deps-test  ## writes code and output into the documents that show them
 	@cmake --preset dev >/dev/null
-	@cmake --build --preset dev --target terrace-serve example_trace_one_block
+	@cmake --build --preset dev --target terrace-serve terrace-tune example_trace_one_block
 	python3 -B tests/tidy/tidy.py fill-source .
 	python3 -B tests/tidy/tidy.py fill-output ARCHITECTURE.md trace_one_block -- build/dev/bin/example_trace_one_block
 	python3 -B tests/tidy/tidy.py fill-output README.md serve_help -- build/dev/bin/terrace-serve --help
+	python3 -B tests/tidy/tidy.py fill-output README.md inspect_help -- build/dev/bin/terrace-tune inspect --help
 
 clean:           ## removes build/
 	rm -rf build

@@ -5,13 +5,13 @@
 set -euo pipefail
 
 build_packages=(
-  g++ cmake ninja-build ccache pkg-config
+  g++ cmake ninja-build ccache pkg-config python3
   libxxhash-dev libfmt-dev libssl-dev liburing-dev librocksdb-dev             # core
-  libdnnl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev                 # engine
+  libdnnl-dev ocl-icd-opencl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev # engine; oneDNN's CMake file asks for OpenCL
   libcpp-httplib-dev libcli11-dev prometheus-cpp-dev zlib1g-dev               # server
   libgtest-dev libgmock-dev libbenchmark-dev                                  # tests and benchmarks
 )
-test_packages=(clang clang-format clang-tidy libclang-rt-14-dev python3)
+test_packages=(clang clang-format clang-tidy libclang-rt-14-dev)
 
 case ${1:-test} in
   build) packages=("${build_packages[@]}") ;;

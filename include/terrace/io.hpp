@@ -97,7 +97,9 @@ struct IoPiece {
 inline constexpr std::size_t kIoPiecesMax = 32;  // of one request
 
 struct IoRequest {
-  enum class Kind : std::uint8_t { read, write };
+  // sync: writes completed before it was submitted survive a power cut from its result on; it has
+  // no offset, data or bytes.
+  enum class Kind : std::uint8_t { read, write, sync };
   Kind kind = Kind::read;
   std::uint64_t offset = 0;  // multiple of BlockDevice::alignment(), as are data and bytes
   std::byte* data = nullptr;

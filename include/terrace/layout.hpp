@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "terrace/identity.hpp"
@@ -29,6 +31,8 @@ enum class AtRestOrder : std::uint8_t { layer_kv_head_token_dim = 1 };
 
 std::uint32_t bytes_of(KvDtype dtype) noexcept;
 const char* to_string(KvDtype dtype) noexcept;
+const char* to_string(GroupKind kind) noexcept;
+const char* to_string(AtRestOrder order) noexcept;
 
 // layers [first_layer, first_layer + layer_count) of the model, all of one shape.
 struct Group {
@@ -71,5 +75,16 @@ struct Layout {
   Digest geometry_digest() const;  // part of every key
   Digest layout_digest() const;    // part of every record
 };
+
+// A layout in words, for files that must say for themselves how their blocks lie; a field of a
+// group that is 0 is left out:
+//   block_tokens 16
+//   dtype bf16
+//   order layer_kv_head_token_dim
+//   group full_attention layer_count 32 kv_heads 8 head_dim 128
+std::string format_layout(const Layout& layout);
+// Returns: the layout, valid, of which format_layout() makes exactly `text`; otherwise
+// invalid_argument, or unsupported as Layout::validate().
+Result<Layout> parse_layout(std::string_view text);
 
 }  // namespace terrace

@@ -30,7 +30,7 @@ struct Options {
   // ---- How.
   bool huge_pages = true;  // ask for them; the statistics say whether they came
   bool pin_dram = true;    // page-lock the DRAM arena for the device, where possible
-  bool prefault = true;    // touch the DRAM arena at open(): slow then, steady afterwards
+  bool prefault = true;    // touch every arena at open(): slow then, steady afterwards
   bool io_uring = true;    // false: plain file I/O
   bool direct_io = true;   // false: through the page cache
   std::uint32_t io_queue_depth = 64;  // requests in flight on each drive; writes get at most half

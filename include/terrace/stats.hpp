@@ -46,6 +46,11 @@ struct Stats {
   std::uint64_t committed_blocks = 0;      // published
   std::uint64_t duplicate_blocks = 0;      // committed, but another producer was first
   std::uint64_t spill_backlog_blocks = 0;  // gauge: waiting to be written to a lower place
+  std::uint64_t nvme_shed_blocks = 0;  // not written for want of budget or drives; may come again
+  // Payload, headers and index, as written to the drives; over bytes_written of kNvme0: the write
+  // amplification.
+  std::uint64_t nvme_bytes_worn = 0;
+  std::uint64_t scrubbed_blocks = 0;
   std::uint64_t index_failures = 0;
   std::uint64_t recovered_blocks = 0;  // found on NVMe at open
 
@@ -57,6 +62,8 @@ struct Stats {
   bool nvme_direct = false;
   bool nvme_registered_buffers = false;
   bool nvme_index = false;  // false: recovery scans the records
+  std::uint32_t nvme_drives = 0;
+  std::uint32_t nvme_drives_failed = 0;  // out of service since open(), or left out by it
 };
 
 }  // namespace terrace

@@ -74,19 +74,19 @@ Result<Match> Core::match(const ModelIdentity& identity, std::span<const TokenId
 
 void Core::walk(Match& match, std::span<const TokenId> prompt, std::span<const BlockKey> keys) {
   const std::lock_guard guard(lock_);
+  mover_->saw(keys);
   const BlockTable& table = store_->table();
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto tokens = prompt.subspan(i * block_tokens(), block_tokens());
-    const BlockId id = table.find(keys[i], match.prefix_.tip.lineage, tokens);
-    const PlaceId place = id == kNoBlock ? kNowhere : best_place(table[id]);
-    if (place == kNowhere) break;
+  table.find_chain(keys, match.prefix_.tip.lineage, prompt, [&](std::size_t i, BlockId id) {
+    const PlaceId place = best_place(table[id]);
+    if (place == kNowhere) return false;
     store_->pin(id, place);
     match.blocks_.push_back(id);
     match.found_at_.push_back(place);
     extend_runs(match.runs_, static_cast<std::uint32_t>(i), availability(table[id], place), place);
-    match.prefix_.tip = table[id].self;
-    ++match.prefix_.blocks;
-  }
+    return true;
+  });
+  match.prefix_.blocks = static_cast<std::uint32_t>(match.blocks_.size());
+  if (!match.blocks_.empty()) match.prefix_.tip = table[match.blocks_.back()].self();
   match.token_count_ = static_cast<std::uint32_t>(match.blocks_.size() * block_tokens());
 }
 
@@ -158,7 +158,7 @@ ReadLease Core::take_lease(FetchOp& op) {
   lease.prefix_.blocks = state.usable;
   if (state.usable < state.blocks.size()) {
     lease.prefix_.tip = state.usable == 0 ? state.prefix.root
-                                          : store_->table()[state.blocks[state.usable - 1]].self;
+                                          : store_->table()[state.blocks[state.usable - 1]].self();
   }
   if (state.to_pool) return lease;
   for (std::uint32_t i = 0; i < state.usable; ++i) {

@@ -72,16 +72,11 @@ class Core : public std::enable_shared_from_this<Core> {
   CopyEngine& device() noexcept { return *options_.device; }
 
  private:
-  struct NvmeFacts {
-    BlockDeviceFacts device;
-    bool index = false;
-    std::uint64_t index_failures = 0;
-  };
-
   explicit Core(Options options) : options_(std::move(options)) {}
 
   // open.cpp
   Result<void> open_tiers(Layout layout, const CoreSeams& seams);
+  void prefault_hbm();
   Result<void> open_dram();
   Result<void> open_nvme(const CoreSeams& seams);
   Result<void> recover_nvme();
@@ -100,7 +95,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void drive();
   template <class IsDone>
   bool poll_until(std::chrono::nanoseconds timeout, const IsDone& is_done);
-  NvmeFacts describe_nvme() const;
+  NvmeTier::Facts describe_nvme() const;
 
   Options options_;
   std::unique_ptr<Tiers> tiers_;
@@ -109,7 +104,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<Mover> mover_;
   Waker waker_;
-  NvmeFacts nvme_;        // as it was at close()
+  NvmeTier::Facts nvme_;  // as it was at close()
   bool drained_ = false;  // guarded by pump_: nothing to poll for any more
   std::atomic<bool> closed_{false};
   std::atomic<bool> stop_driver_{false};

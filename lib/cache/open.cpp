@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <random>
-#include <unordered_map>
 
 #include "cache/core.hpp"
+#include "cache/recovery.hpp"
 #include "io/system_clock.hpp"
 
 namespace terrace::internal {
@@ -26,6 +26,9 @@ Result<void> check(const Options& options) {
   }
   if (options.nvme_paths.empty() != (options.nvme_bytes == 0)) {
     return fail(Code::invalid_argument, "an NVMe tier needs both nvme_paths and nvme_bytes");
+  }
+  if (options.nvme_write_bytes_per_day > 0 && options.nvme_paths.empty()) {
+    return fail(Code::invalid_argument, "nvme_write_bytes_per_day needs an NVMe tier");
   }
   if (options.io_queue_depth == 0 || options.io_queue_depth > 4096) {
     return fail(Code::invalid_argument, "io_queue_depth must be from 1 to 4096");
@@ -72,13 +75,15 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
     auto arena = options_.device->allocate(hbm.slot_count * hbm.stride_bytes);
     if (!arena) return unexpected(arena.error());
     hbm.base = *arena;
+    prefault_hbm();
   }
   if (auto opened = open_dram(); !opened) return opened;
   if (auto opened = open_nvme(seams); !opened) return opened;
 
   const std::uint32_t nvme_slots = tiers_->nvme == nullptr ? 0 : tiers_->nvme->slot_count();
-  const BlockStore::Sizes sizes{{hbm.slot_count, tiers_->dram.slot_count, nvme_slots},
-                                tiers_->layout.block_tokens};
+  BlockStore::Sizes sizes{
+      {hbm.slot_count, tiers_->dram.slot_count, nvme_slots}, {}, tiers_->layout.block_tokens};
+  if (tiers_->nvme != nullptr) sizes.nvme_drives = tiers_->nvme->slots_by_drive();
   store_ = std::make_unique<BlockStore>(
       sizes, options_.eviction(BlockStore::table_capacity(sizes)), *options_.clock,
       seams.incarnation != 0 ? seams.incarnation : random_incarnation());
@@ -87,6 +92,16 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
   if (auto opened = mover->open(); !opened) return opened;
   mover_ = std::move(mover);
   return recover_nvme();
+}
+
+// A host device gives memory that nobody has touched; a real one has its own.
+void Core::prefault_hbm() {
+  if (!options_.prefault || options_.device->name() != "host") return;
+  const HbmTier& hbm = tiers_->hbm;
+  prefault({hbm.base, hbm.slot_count * hbm.stride_bytes},
+           [this](std::size_t done, std::size_t total) {
+             if (options_.progress) options_.progress("prefault HBM", done, total);
+           });
 }
 
 Result<void> Core::open_dram() {
@@ -127,7 +142,6 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
                 "an NVMe tier needs dram_bytes for at least 8 blocks: raise dram_bytes");
   }
   NvmeStoreOptions how;
-  how.path = options_.nvme_paths.front();
   how.bytes_max = options_.nvme_bytes;
   how.queue_depth_max = options_.io_queue_depth;
   how.buffers = tiers_->dram.memory.bytes();
@@ -139,10 +153,10 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
     if (options_.progress) options_.progress(step, done, total);
   };
   how.log = [this](const std::string& line) { log(LogLevel::info, line.c_str()); };
-  auto opened = NvmeStore::open(how, tiers_->layout, tiers_->format);
+  auto opened = NvmeTier::open(options_.nvme_paths, how, tiers_->layout, tiers_->format);
   if (!opened) return unexpected(opened.error());
   tiers_->nvme = std::move(*opened);
-  const BlockDeviceFacts facts = tiers_->nvme->device().facts();
+  const BlockDeviceFacts facts = tiers_->nvme->facts().device;
   if (options_.io_uring && !facts.io_uring)
     log(LogLevel::warning, "io_uring is not to be had: NVMe uses plain file I/O");
   if (options_.direct_io && !facts.direct)
@@ -150,42 +164,14 @@ Result<void> Core::open_nvme(const CoreSeams& seams) {
   return {};
 }
 
-// Blocks come in the order in which they were written, so parents mostly before children, and cold
-// before warm.
 Result<void> Core::recover_nvme() {
   if (tiers_->nvme == nullptr) return {};
-  struct Found {
-    BlockId id;
-    std::uint32_t slot;
-  };
-  std::vector<Found> found;
-  std::vector<bool> used(tiers_->nvme->slot_count(), false);
-  std::unordered_map<std::uint64_t, BlockId>
-      by_lineage;  // by the first bytes: parent_of() checks them all
-  const auto head = [](const Digest& digest) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, digest.data(), sizeof value);
-    return value;
-  };
-  std::uint64_t sequence_max = 0;
-  auto recovered = tiers_->nvme->recover([&](std::uint32_t slot, const RecordMeta& meta) {
-    sequence_max = std::max(sequence_max, meta.sequence);
-    if (meta.tokens.size() != block_tokens()) return;
-    if (store_->table().find(meta.self.key, meta.parent.lineage, meta.tokens) != kNoBlock) return;
-    const auto parent = by_lineage.find(head(meta.parent.lineage));
-    const BlockId id = store_->insert(meta, parent == by_lineage.end() ? kNoBlock : parent->second);
-    if (id == kNoBlock) return;
-    by_lineage[head(meta.self.lineage)] = id;
-    used[slot] = true;
-    found.push_back({id, slot});
-  });
-  if (!recovered) return recovered;
-  store_->pool(kNvme0).adopt([&used](std::uint32_t slot) { return used[slot]; });
-  for (const Found& block : found) store_->recover(block.id, kNvme0, block.slot);
-  mover_->resume_sequence(sequence_max + 1);
+  Recovery recovery(*store_);
+  if (auto found = tiers_->nvme->find(recovery); !found) return found;
+  tiers_->nvme->settle(recovery.finish());
+  mover_->resume_sequence(recovery.sequence_max() + 1);
   log(LogLevel::info,
-      fmt::format("NVMe: {} blocks recovered from {}", found.size(), options_.nvme_paths.front())
-          .c_str());
+      fmt::format("NVMe: {} blocks recovered", store_->stats().recovered_blocks).c_str());
   return {};
 }
 

@@ -26,15 +26,20 @@ bool Core::poll(nanoseconds timeout) {
     return false;
   }
   if (drained_) return false;
+  std::uint32_t lost_drives = 0;
   bool moved = options_.device->progress(kCopyBudgetBytes);
   moved |= mover_->reap();
   {
     const std::lock_guard guard(lock_);
     moved |= mover_->tick();
+    lost_drives = mover_->take_lost_drives();
   }
   moved |= mover_->submit();
+  if (lost_drives > 0) {
+    log(LogLevel::error, "NVMe: a drive fails, and is out of service: its blocks are lost");
+  }
   if (!moved && timeout > 0ns) {
-    waker_.wait(mover_->wait_fd(),
+    waker_.wait(mover_->wait_fds(),
                 mover_->device_may_work() ? std::min(timeout, kDeviceLook) : timeout);
   }
   return moved;
@@ -146,21 +151,24 @@ Result<PoolId> Core::register_pool(PoolDescription description) {
   return PoolId{static_cast<std::uint32_t>(mover_->pools().size() - 1)};
 }
 
+// However long it takes: the pool's memory is the engine's again afterwards. What a slow drive still
+// has to bring is not waited for, copies are.
 void Core::unregister_pool(PoolId id) {
-  poll_until(kCloseDrain, [this, id] { return mover_->pools()[id.index].operations == 0; });
+  {
+    const std::lock_guard guard(lock_);
+    mover_->cancel_into(id.index);
+  }
+  const auto is_free = [this, id] { return mover_->pools()[id.index].operations == 0; };
+  while (!poll_until(kCloseDrain, is_free) && !closed_) {
+  }
   const std::lock_guard guard(lock_);
   mover_->pools()[id.index].regions.clear();
 }
 
 // ---- Numbers.
 
-Core::NvmeFacts Core::describe_nvme() const {
-  if (tiers_->nvme == nullptr) return nvme_;
-  NvmeFacts facts;
-  facts.device = tiers_->nvme->device().facts();
-  facts.index = tiers_->nvme->index().usable();
-  facts.index_failures = tiers_->nvme->index().failures();
-  return facts;
+NvmeTier::Facts Core::describe_nvme() const {
+  return tiers_->nvme == nullptr ? nvme_ : tiers_->nvme->facts();
 }
 
 Stats Core::stats() {
@@ -176,12 +184,15 @@ Stats Core::stats() {
   stats.hbm_is_host = options_.device->name() == "host";
   stats.dram_pinned = tiers_->dram.pinned;
   stats.dram_huge_pages = tiers_->dram.memory.huge_pages();
-  const NvmeFacts facts = describe_nvme();
+  const NvmeTier::Facts facts = describe_nvme();
   stats.nvme_io_uring = facts.device.io_uring;
   stats.nvme_direct = facts.device.direct;
   stats.nvme_registered_buffers = facts.device.registered_buffers;
   stats.nvme_index = facts.index;
   stats.index_failures = facts.index_failures;
+  stats.nvme_bytes_worn += facts.index_bytes_written;
+  stats.nvme_drives = facts.drives;
+  stats.nvme_drives_failed = facts.drives_failed;
   return stats;
 }
 

@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "base/assert.hpp"
 
 namespace terrace::internal {
+namespace {
+
+// The comparison of std::array<std::byte, 32> is a loop over bytes, in the middle of every match.
+bool same_bytes(const Digest& a, const Digest& b) noexcept {
+  return std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace
 
 BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
     : block_tokens_(block_tokens),
       blocks_(capacity),
+      parent_keys_(capacity),
       tokens_(std::size_t{capacity} * block_tokens),
       buckets_(std::bit_ceil(std::max<std::size_t>(capacity, 1)), kNoBlock) {
   for (BlockId id = capacity; id-- > 0;) {
@@ -23,8 +33,8 @@ BlockId BlockTable::find(const BlockKey& key, const Digest& parent_lineage,
   if (blocks_.empty() || tokens.size() != block_tokens_) return kNoBlock;
   for (BlockId id = buckets_[bucket_of(key)]; id != kNoBlock; id = blocks_[id].next_in_bucket) {
     const Block& block = blocks_[id];
-    if (block.self.key == key && std::ranges::equal(this->tokens(id), tokens) &&
-        block.parent.lineage == parent_lineage) {
+    if (block.key == key && same_bytes(block.parent_lineage, parent_lineage) &&
+        std::memcmp(this->tokens(id).data(), tokens.data(), tokens.size_bytes()) == 0) {
       return id;
     }
   }
@@ -38,10 +48,12 @@ BlockId BlockTable::insert(const RecordMeta& meta) noexcept {
   free_ = blocks_[id].next_in_bucket;
   Block& block = blocks_[id];
   block = Block{};
-  block.self = meta.self;
-  block.parent = meta.parent;
-  block.root = meta.root;
+  block.key = meta.self.key;
+  block.lineage = meta.self.lineage;
+  block.parent_lineage = meta.parent.lineage;
+  block.root = roots_.acquire(meta.root);
   block.depth = meta.depth;
+  parent_keys_[id] = meta.parent.key;
   std::ranges::copy(meta.tokens,
                     tokens_.begin() + static_cast<std::ptrdiff_t>(std::size_t{id} * block_tokens_));
   BlockId& bucket = buckets_[bucket_of(meta.self.key)];
@@ -56,8 +68,9 @@ void BlockTable::erase(BlockId id) noexcept {
   for (const Residency& residency : block.at) {
     TERRACE_ASSERT(residency.state == BlockState::absent && residency.pins == 0, id);
   }
-  block.self.lineage = {};  // no hint of a child points here any more
-  BlockId* link = &buckets_[bucket_of(block.self.key)];
+  block.lineage = {};  // no hint of a child points here any more
+  roots_.release(block.root);
+  BlockId* link = &buckets_[bucket_of(block.key)];
   while (*link != id) {
     TERRACE_ASSERT(*link != kNoBlock, id);
     link = &blocks_[*link].next_in_bucket;
@@ -71,14 +84,26 @@ void BlockTable::erase(BlockId id) noexcept {
 BlockId BlockTable::parent_of(BlockId id) const noexcept {
   const Block& block = blocks_[id];
   const BlockId hint = block.parent_hint;
-  return hint != kNoBlock && blocks_[hint].self.lineage == block.parent.lineage ? hint : kNoBlock;
+  return hint != kNoBlock && same_bytes(blocks_[hint].lineage, block.parent_lineage) ? hint
+                                                                                     : kNoBlock;
+}
+
+BlockId BlockTable::find_parent(BlockId id) const noexcept {
+  const BlockKey& key = parent_keys_[id];
+  const Digest& lineage = blocks_[id].parent_lineage;
+  BlockId parent = buckets_[bucket_of(key)];
+  while (parent != kNoBlock &&
+         !(blocks_[parent].key == key && same_bytes(blocks_[parent].lineage, lineage))) {
+    parent = blocks_[parent].next_in_bucket;
+  }
+  return parent;
 }
 
 RecordMeta BlockTable::meta(BlockId id) const noexcept {
   const Block& block = blocks_[id];
-  return RecordMeta{.root = block.root,
-                    .self = block.self,
-                    .parent = block.parent,
+  return RecordMeta{.root = roots_[block.root],
+                    .self = block.self(),
+                    .parent = {parent_keys_[id], block.parent_lineage},
                     .depth = block.depth,
                     .tokens = tokens(id),
                     .incarnation = 0,

@@ -89,8 +89,8 @@ const char* to_string(Verdict verdict) noexcept {
 }
 
 RecordFormat::RecordFormat(const Layout& layout, std::uint32_t alignment)
-    : layout_digest_(layout.layout_digest()),
-      block_tokens_(layout.block_tokens),
+    : layout_(layout),
+      layout_digest_(layout.layout_digest()),
       kv_heads_(0),
       alignment_(alignment),
       payload_bytes_(layout.block_bytes()) {
@@ -98,7 +98,7 @@ RecordFormat::RecordFormat(const Layout& layout, std::uint32_t alignment)
   TERRACE_ASSERT(layout.validate().has_value(), payload_bytes_);
   for (std::uint32_t i = 0; i < layout.layer_count(); ++i) layers_.push_back(layout.layer_slice(i));
   for (const Group& group : layout.groups) kv_heads_ = std::max(kv_heads_, group.kv_heads);
-  entry_bytes_ = static_cast<std::uint32_t>(entry_size(block_tokens_, layers_.size()));
+  entry_bytes_ = static_cast<std::uint32_t>(entry_size(layout_.block_tokens, layers_.size()));
   header_bytes_ = static_cast<std::uint32_t>(round_up(entry_bytes_, alignment));
   record_bytes_ = header_bytes_ + round_up(payload_bytes_, alignment);
 }
@@ -132,7 +132,8 @@ RecordHeader RecordFormat::describe(const RecordMeta& meta) const noexcept {
 
 void RecordFormat::seal(std::span<std::byte> record, const RecordMeta& meta) const {
   TERRACE_ASSERT(record.size() == record_bytes_, record.size());
-  TERRACE_ASSERT(!meta.tokens.empty() && meta.tokens.size() <= block_tokens_, meta.tokens.size());
+  TERRACE_ASSERT(!meta.tokens.empty() && meta.tokens.size() <= layout_.block_tokens,
+                 meta.tokens.size());
   const std::span<std::byte> payload = record.subspan(header_bytes_);
   // The tokens may already stand there: a record is sealed again when it moves.
   std::memmove(record.data() + kRecordHeaderBytes, meta.tokens.data(), meta.tokens.size_bytes());
@@ -179,11 +180,12 @@ Verdict RecordFormat::check_header(std::span<const std::byte> bytes, RecordHeade
 
 bool RecordFormat::fits_layout(const RecordHeader& header) const noexcept {
   return header.layout_digest == layout_digest_ && header.header_bytes == header_bytes_ &&
-         header.token_count >= 1 && header.token_count <= block_tokens_ && header.group == 0 &&
-         header.segment_count == layers_.size() && header.payload_bytes == payload_bytes_ &&
-         header.stored_bytes == payload_bytes_ && header.layers_from == 0 &&
-         header.layers_count == layers_.size() && header.heads_from == 0 &&
-         header.heads_count == kv_heads_ && header.stripe_index == 0 && header.stripe_count == 1;
+         header.token_count >= 1 && header.token_count <= layout_.block_tokens &&
+         header.group == 0 && header.segment_count == layers_.size() &&
+         header.payload_bytes == payload_bytes_ && header.stored_bytes == payload_bytes_ &&
+         header.layers_from == 0 && header.layers_count == layers_.size() &&
+         header.heads_from == 0 && header.heads_count == kv_heads_ && header.stripe_index == 0 &&
+         header.stripe_count == 1;
 }
 
 Verdict RecordFormat::parse(std::span<const std::byte> bytes, RecordMeta& meta) const {

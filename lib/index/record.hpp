@@ -118,6 +118,7 @@ class RecordFormat {
   // The header of a full block without the zeros: what the index keeps.
   std::uint32_t entry_bytes() const noexcept { return entry_bytes_; }
   std::uint32_t alignment() const noexcept { return alignment_; }
+  const Layout& layout() const noexcept { return layout_; }
   const Digest& layout_digest() const noexcept { return layout_digest_; }
 
   // Writes the header in front of the payload that stands in `record`, with the digest of each
@@ -141,9 +142,9 @@ class RecordFormat {
   Verdict check_header(std::span<const std::byte> bytes, RecordHeader& header) const;
   bool fits_layout(const RecordHeader& header) const noexcept;
 
+  Layout layout_;
   std::vector<Slice> layers_;
   Digest layout_digest_;
-  std::uint32_t block_tokens_;
   std::uint32_t kv_heads_;
   std::uint32_t alignment_;
   std::uint32_t entry_bytes_;

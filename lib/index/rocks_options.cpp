@@ -4,6 +4,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/env.h>
 #include <rocksdb/sst_file_manager.h>
+#include <rocksdb/statistics.h>
 #include <rocksdb/table.h>
 
 #include <algorithm>
@@ -54,6 +55,8 @@ rocksdb::Options rocks_options(const RocksBounds& bounds) {
   options.max_background_jobs = 1;
   options.max_open_files = 64;
   options.stats_dump_period_sec = 0;
+  options.statistics = rocksdb::CreateDBStatistics();  // how much it writes wears the drive, too
+  options.statistics->set_stats_level(rocksdb::StatsLevel::kExceptHistogramOrTimers);
   options.stats_persist_period_sec = 0;
   options.compression = rocksdb::kNoCompression;  // digests and token ids: nothing to gain
   options.level0_file_num_compaction_trigger = 4;
@@ -70,6 +73,14 @@ rocksdb::Options rocks_options(const RocksBounds& bounds) {
   table.block_size = 16 * KiB;
   table.block_cache = rocksdb::NewLRUCache(1 * MiB);
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+rocksdb::Options rocks_options_read_only() {
+  rocksdb::Options options;
+  options.info_log = std::make_shared<NullLogger>();
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.max_open_files = 64;
   return options;
 }
 

@@ -1,6 +1,6 @@
 // How the slot index runs RocksDB: small, silent, bounded on disk and in memory.
 //
-// Called by: rocks_slot_index.cpp alone.
+// Called by: rocks_slot_index.cpp, rocks_index_reader.cpp.
 // Thread rule: pure functions.
 #pragma once
 
@@ -29,5 +29,8 @@ struct RocksBounds {
 RocksBounds rocks_bounds(std::uint32_t slot_count, std::uint32_t entry_bytes) noexcept;
 
 rocksdb::Options rocks_options(const RocksBounds& bounds);
+// For looking only: writes no file, and where a log is damaged, opening fails rather than stops
+// before the damage; an incomplete end is no damage, kill -9 leaves one.
+rocksdb::Options rocks_options_read_only();
 
 }  // namespace terrace::internal

@@ -2,67 +2,40 @@
 // that neither a compaction nor a full disk ever stops the pump.
 //
 // One column family, one write policy: each update is in the write-ahead log before it counts as
-// written, and the log is not synced. After kill -9 nothing is lost, since the kernel has the
-// bytes. After a power cut the log may end early: what is lost is hits; and an entry that survived
-// while its record did not names bytes that do not verify, which is a miss. flush() syncs.
+// written, and the log is synced when sync_soon() says so, on the worker. After kill -9 nothing is lost,
+// since the kernel has the bytes. After a power cut the log may end early: what is lost is hits; and
+// an entry that survived while its record did not names bytes that do not verify, which is a miss.
 //
 // After one lost update the database is given up: closed, removed, and made anew at the next start.
 //
 // Thread rule: as SlotIndex. The worker has the database while anything is queued, the caller has
 // it once the queue is drained; the worker never calls the log.
 #include <rocksdb/db.h>
+#include <rocksdb/statistics.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <exception>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "index/rocks_entries.hpp"
 #include "index/rocks_options.hpp"
 #include "index/slot_index.hpp"
 #include "index/update_queue.hpp"
-#include "terrace/units.hpp"
 
 namespace terrace::internal {
 namespace {
 
 using Log = std::function<void(const std::string& line)>;
 
-constexpr char kCompleteKey[] = "complete";  // not four bytes long, so never a slot
-
-// RocksDB reports by Status, but its allocations and parsers may throw; nothing escapes from here.
-template <class Call>
-rocksdb::Status guarded(Call call) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    return rocksdb::Status::Aborted(error.what());
-  }
-}
-
 // What cannot be removed shows when the database is opened again; there is nothing else to do.
 void destroy_database(const std::string& path, const rocksdb::Options& options) {
   (void)guarded([&] { return rocksdb::DestroyDB(path, options); });
 }
 
-std::array<char, 4> key_of(std::uint32_t slot) noexcept {  // big-endian: iterates in order of slots
-  return {static_cast<char>(slot >> 24), static_cast<char>(slot >> 16),
-          static_cast<char>(slot >> 8), static_cast<char>(slot)};
-}
-
-std::uint32_t slot_of(const rocksdb::Slice& key) noexcept {
-  std::uint32_t slot = 0;
-  for (std::size_t i = 0; i < 4; ++i) slot = slot << 8 | static_cast<std::uint8_t>(key[i]);
-  return slot;
-}
-
 void append(const UpdateQueue::Update& update, rocksdb::WriteBatch& batch) {
-  const auto key = key_of(update.slot);
+  const auto key = rocks_key_of(update.slot);
   const rocksdb::Slice key_slice(key.data(), key.size());
   if (update.header.empty()) {
     batch.Delete(key_slice);
@@ -91,13 +64,16 @@ class RocksSlotIndex final : public SlotIndex {
     return push(slot, header);
   }
   bool erase(std::uint32_t slot) override { return push(slot, {}); }
+  void sync_soon() override { (void)push(kSyncMark, {}); }  // a full queue: the next one will do
   Result<void> mark_complete() override;
   std::uint64_t failures() const noexcept override { return failures_.load(); }
+  std::uint64_t bytes_written() const noexcept override;
   Result<void> flush() override;
 
  private:
   static constexpr std::size_t kBatchMax = 256;
   static constexpr std::chrono::milliseconds kPatience{20'000};
+  static constexpr std::uint32_t kSyncMark = 0xffffffffu;  // no slot: "sync what came before"
 
   // Threads and locks do not survive fork(): a child must touch neither.
   bool forked() const noexcept { return ::getpid() != owner_; }
@@ -140,8 +116,7 @@ Result<void> RocksSlotIndex::start() {
   rocksdb::Status status = open_database();
   if (!status.ok()) status = reopen_empty(status);
   if (!status.ok()) return fail(Code::io_error, "the slot index cannot be opened; see the log");
-  std::string ignored;
-  complete_ = database_->Get(rocksdb::ReadOptions(), kCompleteKey, &ignored).ok();
+  complete_ = is_complete(*database_);
   worker_ = std::thread([this] { run(); });
   return {};
 }
@@ -175,20 +150,8 @@ Result<void> RocksSlotIndex::load(const Visitor& visit) {
   if (forked()) return fail(Code::closed, "the slot index belongs to the parent process");
   queue_->wait_drained();
   if (database_ == nullptr) return fail(Code::io_error, "the slot index is not open");
-  rocksdb::ReadOptions read;
-  read.fill_cache = false;
-  read.readahead_size = 1 * MiB;
-  std::vector<std::uint64_t> aligned((entry_bytes_ + 7) / 8);
-  std::unique_ptr<rocksdb::Iterator> entry(database_->NewIterator(read));
-  for (entry->SeekToFirst(); entry->Valid(); entry->Next()) {
-    const rocksdb::Slice value = entry->value();
-    if (entry->key().size() != 4 || value.size() > entry_bytes_) continue;
-    std::memcpy(aligned.data(), value.data(), value.size());
-    visit(slot_of(entry->key()), std::as_bytes(std::span(aligned)).first(value.size()));
-  }
-  const rocksdb::Status status = entry->status();
+  const auto status = visit_rocks_entries(*database_, entry_bytes_, visit);
   if (status.ok()) return {};
-  entry.reset();
   if (!reopen_empty(status).ok()) {
     return fail(Code::io_error, "the slot index cannot be opened; see the log");
   }
@@ -201,6 +164,13 @@ bool RocksSlotIndex::push(std::uint32_t slot, std::span<const std::byte> header)
     return true;
   }
   return queue_->push(slot, header);
+}
+
+std::uint64_t RocksSlotIndex::bytes_written() const noexcept {
+  const rocksdb::Statistics& statistics = *options_.statistics;
+  return statistics.getTickerCount(rocksdb::WAL_FILE_BYTES) +
+         statistics.getTickerCount(rocksdb::FLUSH_WRITE_BYTES) +
+         statistics.getTickerCount(rocksdb::COMPACT_WRITE_BYTES);
 }
 
 Result<void> RocksSlotIndex::mark_complete() {
@@ -259,12 +229,23 @@ void RocksSlotIndex::give_up(const rocksdb::Status& reason, std::size_t lost) {
 void RocksSlotIndex::run() {
   rocksdb::WriteBatch batch;
   while (const std::size_t count = queue_->wait(kBatchMax)) {
+    bool sync = false;
     const auto status = guarded([&] {
       batch.Clear();
-      for (std::size_t i = 0; i < count; ++i) append(queue_->at(i), batch);
+      for (std::size_t i = 0; i < count; ++i) {
+        const UpdateQueue::Update update = queue_->at(i);
+        if (update.slot == kSyncMark)
+          sync = true;
+        else
+          append(update, batch);
+      }
       return write(batch);
     });
     if (!status.ok()) give_up(status, count);
+    if (sync && database_ != nullptr) {
+      const auto durable = guarded([&] { return database_->SyncWAL(); });
+      if (!durable.ok()) give_up(durable, 0);
+    }
     queue_->pop(count);
   }
 }

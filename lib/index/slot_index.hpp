@@ -35,6 +35,8 @@ class SlotIndex {
   // Returns: false where the queue is full: poll, try again.
   virtual bool put(std::uint32_t slot, std::span<const std::byte> header) = 0;
   virtual bool erase(std::uint32_t slot) = 0;
+  // What was put or erased before survives a power cut soon; nothing is promised.
+  virtual void sync_soon() {}
 
   // "What it holds, with all that is queued, is all there is": usable() from here on, also after a
   // restart. Called after a scan has put every record, or for a data file that is new.
@@ -44,6 +46,8 @@ class SlotIndex {
   // Updates that could not be written. After the first one, the index is given up until it is
   // opened again.
   virtual std::uint64_t failures() const noexcept = 0;
+  // All that it has written to disk: logs, tables, and tables again when they are merged.
+  virtual std::uint64_t bytes_written() const noexcept { return 0; }
 
   // Blocks until everything queued is written, and would survive a power cut.
   // Returns: success; io_error, also where the index was given up for a lost update.
@@ -64,5 +68,11 @@ std::uint64_t rocks_slot_index_bytes_max(std::uint32_t slot_count, std::uint32_t
 Result<std::unique_ptr<SlotIndex>> open_rocks_slot_index(
     const std::string& path, std::uint32_t slot_count, std::uint32_t entry_bytes,
     const std::function<void(const std::string& line)>& log = {});
+
+// Looks into the database at `path`, which nobody has open, and changes nothing, damage included.
+// Returns: whether it is usable() for whoever opens it next; corrupt (what could be read was
+// visited); io_error.
+Result<bool> read_rocks_slot_index(const std::string& path, std::uint32_t entry_bytes,
+                                   const SlotIndex::Visitor& visit);
 
 }  // namespace terrace::internal

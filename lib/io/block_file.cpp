@@ -127,6 +127,10 @@ Result<void> prepare(int fd, bool created, const BlockDeviceOptions& options) {
     return fail(Code::invalid_argument, "the path is not a regular file: name a file");
   }
   const auto old_bytes = static_cast<std::uint64_t>(status.st_size);
+  // A file that we made before has no holes; to ask the file system again takes it minutes where
+  // the file is in many pieces.
+  const std::uint64_t allocated = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  if (old_bytes == options.size_bytes && allocated >= old_bytes) return {};
   Result<void> done = Preallocation(fd, old_bytes, options).run();
   return done && created ? sync_directory_of(options.path) : std::move(done);
 }
@@ -175,6 +179,7 @@ Result<void> BlockFile::sync() const {
 }
 
 int check_request(const IoRequest& request, std::uint64_t size_bytes) noexcept {
+  if (request.kind == IoRequest::Kind::sync) return 0;
   const auto usable = [](const IoPiece& piece) {
     return piece.data != nullptr && piece.bytes > 0 && piece.bytes % block_alignment == 0 &&
            reinterpret_cast<std::uintptr_t>(piece.data) % block_alignment == 0;

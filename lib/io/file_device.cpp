@@ -2,6 +2,7 @@
 #include "io/file_device.hpp"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -12,6 +13,7 @@ constexpr int retries_max = 8;
 
 // The whole request, however many calls it takes. Returns: 0, or errno.
 int transfer(int fd, IoVector& rest) {
+  if (rest.kind() == IoRequest::Kind::sync) return ::fdatasync(fd) == 0 ? 0 : errno;
   int retries = 0;
   while (rest.left_bytes() > 0) {
     const std::span<const iovec> pieces = rest.pieces();

@@ -246,6 +246,8 @@ Result<HostCopyEngine::Stream*> HostCopyEngine::find_for_enqueue(StreamId id, st
 }
 
 void HostCopyEngine::push(Stream& stream, const Op& op) noexcept {
+  // An idle stream starts over, so that it stays in the few pages that it has touched.
+  if (stream.head == stream.tail) stream.head = stream.tail = 0;
   stream.ring[stream.tail % queue_ops_max] = op;
   ++stream.tail;
 }

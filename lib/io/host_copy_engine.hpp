@@ -59,8 +59,8 @@ class HostCopyEngine final : public CopyEngine {
   struct Stream {
     StreamId id = 0;
     std::unique_ptr<Op[]> ring;
-    std::uint64_t head = 0;        // operations run
-    std::uint64_t tail = 0;        // operations enqueued
+    std::uint64_t head = 0;        // operations run, since the stream was last idle
+    std::uint64_t tail = 0;        // operations enqueued, likewise
     std::size_t copied_bytes = 0;  // of the copy at the head
     std::uint64_t recorded = 0;    // last ticket given out
     std::uint64_t passed = 0;      // last ticket passed

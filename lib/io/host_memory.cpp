@@ -33,18 +33,18 @@ std::byte* map_aligned(std::size_t bytes) {
   return reinterpret_cast<std::byte*>(base);
 }
 
-void prefault(std::byte* base, std::size_t size, const HostMemory::Options& options) {
-  for (std::size_t done = 0; done < size;) {
-    const std::size_t end = std::min(size, done + kPrefaultStep);
+}  // namespace
+
+void prefault(std::span<std::byte> memory, const PrefaultProgress& progress) {
+  for (std::size_t done = 0; done < memory.size();) {
+    const std::size_t end = std::min(memory.size(), done + kPrefaultStep);
     for (std::size_t at = done; at < end; at += kPage) {
-      static_cast<volatile std::byte*>(base)[at] = std::byte{0};
+      static_cast<volatile std::byte*>(memory.data())[at] = std::byte{0};
     }
     done = end;
-    if (options.progress) options.progress(done, size);
+    if (progress) progress(done, memory.size());
   }
 }
-
-}  // namespace
 
 Result<HostMemory> HostMemory::allocate(std::size_t bytes, const Options& options) {
   HostMemory memory;
@@ -62,7 +62,7 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const Options& option
     memory.huge_pages_ = madvise(memory.base_, memory.mapped_, MADV_HUGEPAGE) == 0;
   // Never into a child of fork(): a copied arena would double what the cap promises.
   madvise(memory.base_, memory.mapped_, MADV_DONTFORK);
-  if (options.prefault) prefault(memory.base_, memory.size_, options);
+  if (options.prefault) prefault(memory.bytes(), options.progress);
   return memory;
 }
 

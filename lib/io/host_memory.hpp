@@ -11,13 +11,18 @@
 
 namespace terrace::internal {
 
+using PrefaultProgress = std::function<void(std::size_t done, std::size_t total)>;
+
+// Touches every page, so that no later access has to wait for the kernel. `progress` may be empty.
+// REQUIRES: fresh memory: its first bytes become 0.
+void prefault(std::span<std::byte> memory, const PrefaultProgress& progress);
+
 class HostMemory {
  public:
   struct Options {
     bool huge_pages = true;
     bool prefault = true;
-    std::function<void(std::size_t done, std::size_t total)>
-        progress;  // of prefaulting; may be empty
+    PrefaultProgress progress;
   };
 
   HostMemory() = default;

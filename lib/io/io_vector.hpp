@@ -21,6 +21,7 @@ class IoVector {
   IoVector() = default;
   explicit IoVector(const IoRequest& request) noexcept : kind_(request.kind), at_(request.offset) {
     TERRACE_ASSERT(request.more.size() < kIoPiecesMax, request.more.size());
+    if (kind_ == IoRequest::Kind::sync) return;
     add({request.data, request.bytes});
     for (const IoPiece& piece : request.more) add(piece);
   }

@@ -59,14 +59,15 @@ RequestTable::Outcome RequestTable::complete(Tag tag, std::int32_t transferred, 
 // Returns: 0 or errno, the request's result; `unfinished`.
 int RequestTable::verdict(Slot& slot, std::int32_t transferred) {
   if (slot.os_error != 0) return slot.os_error;
-  if (transferred == 0) return EIO;  // end of file: the file has become shorter
+  const bool sync = slot.rest.kind() == IoRequest::Kind::sync;
+  if (transferred == 0) return sync ? 0 : EIO;  // end of file: the file has become shorter
   if (transferred < 0 && !is_transient(-transferred)) return -transferred;
   // A part is counted in whole blocks: direct I/O cannot continue from elsewhere.
   const std::uint32_t bytes = transferred < 0 ? 0 : static_cast<std::uint32_t>(transferred);
   const std::uint32_t blocks = bytes / block_alignment * block_alignment;
   if (bytes > slot.rest.left_bytes()) return EIO;  // more than asked for: not trusted
   slot.rest.advance(blocks);
-  if (slot.rest.left_bytes() == 0) return 0;
+  if (slot.rest.left_bytes() == 0 && !sync) return 0;
   if (blocks == 0 && ++slot.retries > retries_max) return transferred < 0 ? -transferred : EIO;
   return unfinished;
 }

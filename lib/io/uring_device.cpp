@@ -15,7 +15,7 @@ constexpr std::uint64_t registered_piece_bytes =
 constexpr RequestTable::Tag cancel_tag = ~RequestTable::Tag{0};  // a slot no table has
 constexpr int hand_over_attempts_max = 4;
 
-// Plain reads and writes came with Linux 5.6, after io_uring itself.
+// Plain reads and writes came with Linux 5.6, after io_uring itself; the others are as old as it.
 bool has_plain_transfers(io_uring& ring) {
   io_uring_probe* probe = ::io_uring_get_probe_ring(&ring);
   if (probe == nullptr) return false;
@@ -139,23 +139,32 @@ void UringDevice::prepare(io_uring_sqe& entry, const IoVector& rest) const noexc
   const bool read = rest.kind() == IoRequest::Kind::read;
   const std::span<const iovec> pieces = rest.pieces();
   const auto count = static_cast<unsigned>(pieces.size());
-  const iovec& first = pieces.front();
-  const auto bytes = static_cast<unsigned>(first.iov_len);
-  const int buffer = count == 1 ? buffer_index(first) : -1;
-  if (count > 1 && read) {
-    ::io_uring_prep_readv(&entry, fd, pieces.data(), count, rest.offset());
-  } else if (count > 1) {
-    ::io_uring_prep_writev(&entry, fd, pieces.data(), count, rest.offset());
-  } else if (read && buffer >= 0) {
-    ::io_uring_prep_read_fixed(&entry, fd, first.iov_base, bytes, rest.offset(), buffer);
+  if (rest.kind() == IoRequest::Kind::sync) {
+    ::io_uring_prep_fsync(&entry, fd, IORING_FSYNC_DATASYNC);
+  } else if (count == 1) {
+    prepare_piece(entry, fd, rest);
   } else if (read) {
-    ::io_uring_prep_read(&entry, fd, first.iov_base, bytes, rest.offset());
-  } else if (buffer >= 0) {
-    ::io_uring_prep_write_fixed(&entry, fd, first.iov_base, bytes, rest.offset(), buffer);
+    ::io_uring_prep_readv(&entry, fd, pieces.data(), count, rest.offset());
   } else {
-    ::io_uring_prep_write(&entry, fd, first.iov_base, bytes, rest.offset());
+    ::io_uring_prep_writev(&entry, fd, pieces.data(), count, rest.offset());
   }
   if (registered_file_) entry.flags |= IOSQE_FIXED_FILE;
+}
+
+void UringDevice::prepare_piece(io_uring_sqe& entry, int fd, const IoVector& rest) const noexcept {
+  const iovec& piece = rest.pieces().front();
+  const auto bytes = static_cast<unsigned>(piece.iov_len);
+  const int buffer = buffer_index(piece);
+  const bool read = rest.kind() == IoRequest::Kind::read;
+  if (read && buffer >= 0) {
+    ::io_uring_prep_read_fixed(&entry, fd, piece.iov_base, bytes, rest.offset(), buffer);
+  } else if (read) {
+    ::io_uring_prep_read(&entry, fd, piece.iov_base, bytes, rest.offset());
+  } else if (buffer >= 0) {
+    ::io_uring_prep_write_fixed(&entry, fd, piece.iov_base, bytes, rest.offset(), buffer);
+  } else {
+    ::io_uring_prep_write(&entry, fd, piece.iov_base, bytes, rest.offset());
+  }
 }
 
 // Returns: the registered buffer that holds all of `memory`, or -1.

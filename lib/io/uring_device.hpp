@@ -40,6 +40,7 @@ class UringDevice final : public BlockDevice {
   void register_buffers();
   void enqueue(RequestTable::Tag tag);
   void prepare(io_uring_sqe& entry, const IoVector& rest) const noexcept;
+  void prepare_piece(io_uring_sqe& entry, int fd, const IoVector& rest) const noexcept;
   int buffer_index(const iovec& memory) const noexcept;
   void hand_over() noexcept;
   void cancel_all() noexcept;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 
 #include "terrace/result.hpp"
 
@@ -19,8 +20,7 @@ class Waker {
   // Returns: success; io_error (no file descriptor is to be had).
   Result<void> open();
   void wake() noexcept;
-  // `device_fd` may be -1.
-  void wait(int device_fd, std::chrono::nanoseconds timeout) noexcept;
+  void wait(std::span<const int> device_fds, std::chrono::nanoseconds timeout) noexcept;
 
  private:
   int fd_ = -1;

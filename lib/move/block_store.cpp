@@ -32,6 +32,7 @@ BlockStore::BlockStore(const Sizes& sizes, std::unique_ptr<EvictionPolicy> polic
       wants_nvme_(sizes.slots[kNvme0] > 0 ? table_.capacity() : 0) {
   for (PlaceId place = 0; place < kPlaceCount; ++place)
     pools_[place] = SlotPool(sizes.slots[place]);
+  if (!sizes.nvme_drives.empty()) pools_[kNvme0] = SlotPool(sizes.nvme_drives);
 }
 
 BlockId BlockStore::insert(const RecordMeta& meta, BlockId parent) noexcept {
@@ -60,20 +61,19 @@ void BlockStore::unpin(BlockId id, PlaceId place) noexcept {
   --stats_.places[place].pinned_blocks;
   if (copy.state != BlockState::quarantined) return;
   give_back_slot(id, place);
-  // A copy that arrived in HBM meanwhile took this one for coming, and asked for no spill.
-  if (place == kDram0 && state(id, kHbm0) == BlockState::resident && !wants_dram_.contains(id)) {
-    wants_dram_.push_back(id);
-  }
+  // A copy in HBM took this one for coming, and asked for no spill. A write to NVMe that failed
+  // waits for the next reader instead: it would only fail again.
+  if (place == kDram0) want_below(id);
   drop_if_gone(id);
 }
 
-std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss) noexcept {
-  const std::uint32_t slot = pools_[place].acquire();
+std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss, std::uint32_t range) noexcept {
+  const std::uint32_t slot = pools_[place].acquire(range);
   if (slot != kNoSlot) return slot;
   const BlockId victim = choose_victim(place, loss);
   if (victim == kNoBlock) return kNoSlot;
   evict(victim, place);
-  return pools_[place].acquire();
+  return pools_[place].acquire(range);
 }
 
 bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {
@@ -123,7 +123,22 @@ void BlockStore::condemn(BlockId id, PlaceId place) noexcept {
   advance(id, place, BlockState::quarantined);
   if (copy.pins > 0) return;
   give_back_slot(id, place);
+  want_below(id);
   drop_if_gone(id);
+}
+
+std::uint32_t BlockStore::condemn_range(PlaceId place, std::uint32_t range) noexcept {
+  pools_[place].take_out_of_service(range);
+  std::uint32_t count = 0;
+  for (BlockId id = policy_->coldest(place); id != kNoBlock;) {
+    const BlockId next = policy_->next_warmer(place, id);
+    if (pools_[place].range_of(at(id, place).slot) == range) {
+      condemn(id, place);
+      ++count;
+    }
+    id = next;
+  }
+  return count;
 }
 
 void BlockStore::recover(BlockId id, PlaceId place, std::uint32_t slot) noexcept {
@@ -140,7 +155,18 @@ void BlockStore::touch_chain(std::span<const BlockId> chain) noexcept {
     for (PlaceId place = 0; place < kPlaceCount; ++place) {
       if (state(*id, place) == BlockState::resident) policy_->touched(place, *id);
     }
+    want_below(*id);
   }
+}
+
+// What was not admitted to the place below, or failed there, is worth another try when it is read.
+void BlockStore::want_below(BlockId id) noexcept {
+  const auto missing = [&](PlaceId above, PlaceId below) {
+    return has(below) && state(id, above) == BlockState::resident &&
+           state(id, below) == BlockState::absent;
+  };
+  if (missing(kHbm0, kDram0) && !wants_dram_.contains(id)) wants_dram_.push_back(id);
+  if (missing(kDram0, kNvme0) && !wants_nvme_.contains(id)) wants_nvme_.push_back(id);
 }
 
 std::uint64_t BlockStore::drop_all(PlaceId place, std::vector<std::uint32_t>* slots) {
@@ -180,8 +206,8 @@ void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
                      .from = copy.state,
                      .to = to,
                      .depth = block.depth,
-                     .key = block.self.key,
-                     .parent = block.parent.key});
+                     .key = block.key,
+                     .parent = table_.parent_key(id)});
   copy.state = to;
 }
 
@@ -190,10 +216,7 @@ void BlockStore::became_resident(BlockId id, PlaceId place) noexcept {
   const bool together = parent != kNoBlock && state(parent, place) == BlockState::resident;
   policy_->inserted(place, id, together ? parent : kNoBlock);
   ++stats_.places[place].stored_blocks;
-  if (place == kHbm0 && has(kDram0) && state(id, kDram0) == BlockState::absent)
-    wants_dram_.push_back(id);
-  if (place == kDram0 && has(kNvme0) && state(id, kNvme0) == BlockState::absent)
-    wants_nvme_.push_back(id);
+  want_below(id);
 }
 
 void BlockStore::forget_wants(BlockId id, PlaceId place) noexcept {

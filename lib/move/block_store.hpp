@@ -30,6 +30,7 @@ class BlockStore {
  public:
   struct Sizes {
     std::array<std::uint32_t, kPlaceCount> slots{};  // 0: there is no such place
+    std::vector<std::uint32_t> nvme_drives;  // the slots of kNvme0 by drive; empty: one drive
     std::uint32_t block_tokens = 0;
   };
   static std::uint32_t table_capacity(const Sizes& sizes) noexcept;
@@ -55,8 +56,8 @@ class BlockStore {
   void unpin(BlockId id, PlaceId place) noexcept;
 
   // ---- Slots and states.
-  // Returns: a free slot of `place`, after eviction where needed; kNoSlot.
-  std::uint32_t acquire_slot(PlaceId place, Loss loss) noexcept;
+  // Returns: a free slot of `place`, after eviction where needed; kNoSlot. `range` is preferred.
+  std::uint32_t acquire_slot(PlaceId place, Loss loss, std::uint32_t range = 0) noexcept;
   // absent -> landing in a fresh slot, pinned by the caller. Returns: false where there is no slot.
   bool begin_landing(BlockId id, PlaceId place, Loss loss) noexcept;
   // As above, in a slot that the caller has already.
@@ -70,6 +71,9 @@ class BlockStore {
   // resident -> absent for a copy whose bytes proved wrong; its slot is never used again. Pins of
   // readers may remain: the copy is then quarantined until they end.
   void condemn(BlockId id, PlaceId place) noexcept;
+  // As above for every copy in a range of `place`, of which nothing is given out from here on.
+  // Takes time for each copy there is in `place`. Returns: how many copies were lost.
+  std::uint32_t condemn_range(PlaceId place, std::uint32_t range) noexcept;
   // absent -> resident in a slot known from an earlier life. REQUIRES: the pool has adopted the
   // slot.
   void recover(BlockId id, PlaceId place, std::uint32_t slot) noexcept;
@@ -92,6 +96,7 @@ class BlockStore {
  private:
   void advance(BlockId id, PlaceId place, BlockState to) noexcept;
   void became_resident(BlockId id, PlaceId place) noexcept;
+  void want_below(BlockId id) noexcept;
   void forget_wants(BlockId id, PlaceId place) noexcept;
   void give_back_slot(BlockId id, PlaceId place) noexcept;
   bool has_copy_below(BlockId id, PlaceId place) const noexcept;

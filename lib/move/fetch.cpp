@@ -117,11 +117,11 @@ bool Mover::issue_read(FetchState& state, std::uint32_t index) {
     return true;
   }
   if (store_.state(id, kNvme0) != BlockState::resident) return true;
-  if (free_transfers_.empty() || !store_.begin_landing(id, kDram0, Loss::allowed)) return false;
+  if (!nvme_->can_read() || !store_.begin_landing(id, kDram0, Loss::allowed)) return false;
   store_.pin(id, kDram0);  // this operation's, beside the transfer's
   state.held[index] |= bit(kDram0);
   store_.pin(id, kNvme0);
-  new_transfer(Transfer::Step::reading, id);
+  nvme_->start(Transfer::Step::reading, id);
   return true;
 }
 
@@ -144,8 +144,11 @@ bool Mover::is_lost(const FetchState& state, std::uint32_t index) const noexcept
     return in_hbm != BlockState::resident && in_hbm != BlockState::landing;
   if (state.to_pool && in_hbm == BlockState::landing) return false;
   const BlockState in_dram = store_.state(id, kDram0);
+  const BlockState on_nvme = store_.state(id, kNvme0);
   if (in_dram == BlockState::quarantined) return true;
-  return in_dram == BlockState::absent && store_.state(id, kNvme0) != BlockState::resident;
+  // A drive that does not answer: the copy it reads from was condemned.
+  if (in_dram == BlockState::landing && on_nvme == BlockState::quarantined) return true;
+  return in_dram == BlockState::absent && on_nvme != BlockState::resident;
 }
 
 // ---- Copies.

@@ -1,28 +1,25 @@
 #include "move/mover.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/assert.hpp"
 
 namespace terrace::internal {
 namespace {
 
-constexpr std::size_t kReapMax = 64;
-
 // Large enough to keep a copy stream busy between two polls, small enough that the engine's pages
 // are not all in flight.
 constexpr std::uint64_t kSpillBytesInFlight = 64 * MiB;
-
-std::uint64_t tag_of(std::uint32_t index, std::uint32_t generation) {
-  return (std::uint64_t{generation} << 32) | index;
-}
 
 }  // namespace
 
 Mover::Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& clock,
              const Options& options)
-    : store_(store), tiers_(tiers), device_(device), clock_(clock) {
+    : store_(store),
+      tiers_(tiers),
+      device_(device),
+      clock_(clock),
+      admission_(options.nvme_write_bytes_per_day, store.table().capacity()) {
   const std::uint32_t layers = tiers.layout.layer_count();
   const std::uint64_t layer_bytes = tiers.layout.layer_slice(0).bytes;
   layers_per_group_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -36,13 +33,10 @@ Mover::Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& c
     free_stores_.push_back(stores_.emplace_back(std::make_unique<StoreState>()).get());
   }
   active_fetches_.reserve(options.fetches_max);
-  if (store.has(kNvme0)) {
-    transfers_.resize(options.io_queue_depth);
-    for (std::uint32_t i = options.io_queue_depth; i-- > 0;) free_transfers_.push_back(i);
-    for (auto* list : {&to_submit_, &submitting_}) list->reserve(options.io_queue_depth);
-    reaped_.reserve(options.io_queue_depth);
-    indexing_.reserve(options.io_queue_depth);
-  }
+  if (!store.has(kNvme0)) return;
+  nvme_ = std::make_unique<NvmeTransfers>(store, tiers, clock, options.io_queue_depth);
+  scrub_.bytes_per_second = static_cast<double>(options.nvme_scrub_bytes_per_second);
+  scrub_.refilled = clock.now();
 }
 
 Result<void> Mover::open() {
@@ -63,36 +57,14 @@ void Mover::close() noexcept {
   device_.destroy_stream(spill_stream_);
 }
 
-void Mover::resume_sequence(std::uint64_t next) noexcept {
-  sequence_ = next;
-}
-
 // ---- The pump, in the order in which the cache's poll() calls it.
 
 bool Mover::reap() {
-  if (tiers_.nvme == nullptr) return false;
-  std::array<IoResult, kReapMax> results;
-  const std::size_t count = tiers_.nvme->device().reap(results);
-  for (const IoResult& result : std::span(results).first(count)) {
-    const auto index = static_cast<std::uint32_t>(result.user_data);
-    const Transfer& transfer = transfers_[index];
-    TERRACE_ASSERT(tag_of(index, transfer.generation) == result.user_data,
-                   index);  // the device checks: I13
-    Reaped reaped{index, result.os_error, Verdict::good};
-    if (transfer.step == Transfer::Step::reading && result.os_error == 0) {
-      const std::uint32_t slot = store_.table()[transfer.block].at[kDram0].slot;
-      reaped.verdict =
-          tiers_.format.verify(tiers_.dram.record(slot), store_.table().meta(transfer.block));
-    }
-    reaped_.push_back(reaped);
-  }
-  return count > 0;
+  return nvme_ != nullptr && nvme_->reap();
 }
 
 bool Mover::tick() {
-  bool moved = false;
-  for (const Reaped& reaped : reaped_) moved |= retire_transfer(reaped);
-  reaped_.clear();
+  bool moved = end_transfers();
   moved |= index_written();
   moved |= end_batches();
   for (std::size_t i = 0; i < active_fetches_.size();) {
@@ -102,40 +74,27 @@ bool Mover::tick() {
   }
   moved |= spill_to_dram();
   moved |= spill_to_nvme();
-  submitting_.insert(submitting_.end(), to_submit_.begin(), to_submit_.end());
-  to_submit_.clear();
+  moved |= scrub();
+  if (nvme_ != nullptr) nvme_->hand_over();
   return moved;
 }
 
 bool Mover::submit() {
-  if (submitting_.empty()) return false;
-  for (const IoRequest& request : std::span(submitting_).subspan(sealed_)) {
-    if (request.kind == IoRequest::Kind::read) continue;
-    const Transfer& transfer = transfers_[static_cast<std::uint32_t>(request.user_data)];
-    RecordMeta meta = store_.table().meta(transfer.block);
-    meta.incarnation = store_.events().incarnation();
-    meta.sequence = sequence_++;
-    tiers_.format.seal({request.data, request.bytes}, meta);
-  }
-  const std::size_t taken = tiers_.nvme->device().submit(submitting_);
-  submitting_.erase(submitting_.begin(), submitting_.begin() + static_cast<std::ptrdiff_t>(taken));
-  sealed_ = submitting_.size();
-  return taken > 0;
+  return nvme_ != nullptr && nvme_->submit();
 }
 
 bool Mover::idle() const noexcept {
-  return active_fetches_.empty() && active_batches_.empty() &&
-         free_transfers_.size() == transfers_.size();
+  return active_fetches_.empty() && active_batches_.empty() && (nvme_ == nullptr || nvme_->idle());
 }
 
 bool Mover::has_backlog() const noexcept {
   return !store_.wants_dram().empty() || !store_.wants_nvme().empty() || !active_batches_.empty() ||
-         writes_in_flight_ > 0 || !to_forget_.empty();
+         (nvme_ != nullptr && nvme_->writes_in_flight() > 0) || !to_forget_.empty();
 }
 
 std::uint64_t Mover::backlog_blocks() const noexcept {
   return std::uint64_t{store_.wants_dram().size()} + store_.wants_nvme().size() +
-         spills_in_flight_ + writes_in_flight_;
+         spills_in_flight_ + (nvme_ == nullptr ? 0 : nvme_->writes_in_flight());
 }
 
 void Mover::cancel_all() noexcept {
@@ -143,13 +102,20 @@ void Mover::cancel_all() noexcept {
   for (FetchState* state : active) cancel_fetch(*state);
 }
 
+void Mover::cancel_into(std::uint32_t pool) noexcept {
+  const std::vector<FetchState*> active = active_fetches_;
+  for (FetchState* state : active) {
+    if (state->to_pool && state->pool == pool) cancel_fetch(*state);
+  }
+}
+
 std::uint64_t Mover::drop(PlaceId place) {
   // Their index entries go too, or a restart would bring them back.
   return store_.drop_all(place, place == kNvme0 ? &to_forget_ : nullptr);
 }
 
-int Mover::wait_fd() const noexcept {
-  return tiers_.nvme == nullptr ? -1 : tiers_.nvme->device().wait_fd();
+std::span<const int> Mover::wait_fds() {
+  return nvme_ == nullptr || tiers_.nvme == nullptr ? std::span<const int>() : nvme_->wait_fds();
 }
 
 // ---- Batches: what ends when a point has passed.
@@ -223,40 +189,6 @@ void Mover::end_batch(Batch& batch, bool good) {
     end_store(*batch.store);
   }
   free_batches_.push_back(&batch);
-}
-
-// ---- Transfers: NVMe reads and writes.
-
-Transfer* Mover::new_transfer(Transfer::Step step, BlockId block) noexcept {
-  if (free_transfers_.empty()) return nullptr;
-  Transfer& transfer = transfers_[free_transfers_.back()];
-  free_transfers_.pop_back();
-  transfer.step = step;
-  transfer.block = block;
-  ++transfer.generation;
-  if (step == Transfer::Step::writing) ++writes_in_flight_;
-  to_submit_.push_back(request_for(transfer));
-  return &transfer;
-}
-
-void Mover::end_transfer(Transfer& transfer) noexcept {
-  if (transfer.step != Transfer::Step::reading) --writes_in_flight_;
-  transfer.step = Transfer::Step::idle;
-  transfer.block = kNoBlock;
-  free_transfers_.push_back(index_of(transfer));
-}
-
-IoRequest Mover::request_for(const Transfer& transfer) const noexcept {
-  const Block& block = store_.table()[transfer.block];
-  const std::span<std::byte> record = tiers_.dram.record(block.at[kDram0].slot);
-  return IoRequest{
-      .kind =
-          transfer.step == Transfer::Step::reading ? IoRequest::Kind::read : IoRequest::Kind::write,
-      .offset = tiers_.nvme->slot_offset(block.at[kNvme0].slot),
-      .data = record.data(),
-      .bytes = static_cast<std::uint32_t>(record.size()),
-      .user_data = tag_of(index_of(transfer), transfer.generation),
-  };
 }
 
 }  // namespace terrace::internal

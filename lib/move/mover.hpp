@@ -3,6 +3,8 @@
 //   up    NVMe --read, verify--> DRAM --copy--> HBM or an engine's pool    for a fetch (fetch.cpp)
 //   down  HBM or an engine's pool --copy--> DRAM --seal, write--> NVMe     behind a commit (spill.cpp)
 //
+// What happens on NVMe ends in nvme.cpp; the queues to the drives are NvmeTransfers.
+//
 // Decide under the lock, work outside it: tick() changes states and lists what to do; reap() and
 // submit() touch bytes and the device. Credits: writes get at most half of the NVMe queue, so that
 // spills never starve fetches. Must never choose what to keep (the policy does) or block.
@@ -16,11 +18,14 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "index/record.hpp"
 #include "move/block_store.hpp"
+#include "move/nvme_transfers.hpp"
 #include "move/operation_state.hpp"
+#include "policy/admission.hpp"
 #include "terrace/options.hpp"
 #include "tier/tiers.hpp"
 
@@ -34,8 +39,8 @@ class Mover {
   // Creates the streams. Returns: success; out_of_memory.
   Result<void> open();
   void close() noexcept;  // REQUIRES: idle()
-  void resume_sequence(
-      std::uint64_t next) noexcept;  // after recovery: records written from here on are newer
+  // After recovery: records written from here on are newer.
+  void resume_sequence(std::uint64_t next) noexcept { nvme_->resume_sequence(next); }
 
   // ---- Operations [lock].
   FetchState* new_fetch() noexcept;  // null: too many in progress
@@ -64,10 +69,16 @@ class Mover {
   Result<void> loads_wait(StreamPoint after) { return device_.wait(load_stream_, after); }
   // Drops every unpinned copy from `place`. Returns: how many.
   std::uint64_t drop(PlaceId place);
+  // A request has asked for these: what admission to NVMe goes by.
+  void saw(std::span<const BlockKey> keys) noexcept { admission_.saw(keys); }
   void cancel_all() noexcept;
+  void cancel_into(std::uint32_t pool) noexcept;  // fetches into an engine's pool
   std::uint64_t backlog_blocks() const noexcept;
 
   std::vector<Pool>& pools() noexcept { return pools_; }
+
+  // Returns: how many drives were given up since the last call [lock].
+  std::uint32_t take_lost_drives() noexcept { return std::exchange(drives_lost_, 0); }
 
   // ---- The pump.
   bool reap();                 // [pump] takes results from the device and verifies what was read
@@ -75,16 +86,10 @@ class Mover {
   bool submit();               // [pump] seals what is to be written, and starts transfers
   bool idle() const noexcept;  // [lock] nothing in flight
   bool has_backlog() const noexcept;  // [lock] something is still to be spilled, and can be
-  int wait_fd() const noexcept;       // [pump] -1: none
+  std::span<const int> wait_fds();    // [pump]
   bool device_may_work() const noexcept { return batches_in_flight_ > 0; }
 
  private:
-  struct Reaped {
-    std::uint32_t transfer = 0;
-    std::int32_t os_error = 0;
-    Verdict verdict = Verdict::good;
-  };
-
   // fetch.cpp
   bool advance_fetch(FetchState& state);
   void issue_reads(FetchState& state);
@@ -108,22 +113,24 @@ class Mover {
   bool spill_to_dram();
   bool start_spill(Batch& batch);
   bool spill_to_nvme();
-  bool retire_transfer(const Reaped& reaped);
-  void retire_read(Transfer& transfer, const Reaped& reaped);
-  void retire_write(Transfer& transfer, const Reaped& reaped);
-  bool index_written();
+  bool write_run(std::uint32_t blocks_max);
+  void shed_all() noexcept;
   void end_store(StoreState& state) noexcept;
 
   // mover.cpp
   bool end_batches();
   PointState state_of(Batch& batch);
   void end_batch(Batch& batch, bool good);
-  Transfer* new_transfer(Transfer::Step step, BlockId block) noexcept;
-  void end_transfer(Transfer& transfer) noexcept;
-  IoRequest request_for(const Transfer& transfer) const noexcept;
-  std::uint32_t index_of(const Transfer& transfer) const noexcept {
-    return static_cast<std::uint32_t>(&transfer - transfers_.data());
-  }
+
+  // nvme.cpp
+  bool end_transfers();
+  void end_read(std::uint32_t index);
+  void end_write(std::uint32_t index);
+  void give_up_late(const Transfer& transfer);
+  void forget_copy(BlockId id, std::uint32_t slot);
+  void note_outcome(std::uint32_t drive, std::int32_t os_error);
+  bool index_written();
+  bool scrub();
 
   BlockStore& store_;
   Tiers& tiers_;
@@ -148,16 +155,20 @@ class Mover {
   std::vector<Copy> copies_;  // scratch
   std::uint32_t spills_in_flight_ = 0;
 
-  std::vector<Transfer> transfers_;
-  std::vector<std::uint32_t> free_transfers_;
-  std::uint32_t writes_in_flight_ = 0;
-  std::vector<std::uint32_t> indexing_;   // written, waiting for room in the index's queue
-  std::vector<IoRequest> to_submit_;      // [lock] decided
-  std::vector<IoRequest> submitting_;     // [pump] taken over, perhaps not all accepted yet
-  std::size_t sealed_ = 0;                // [pump] how many of these have their header already
-  std::vector<Reaped> reaped_;            // [pump]
-  std::vector<std::uint32_t> to_forget_;  // [lock] NVMe slots whose index entry must go
-  std::uint64_t sequence_ = 0;            // [pump] of the next record
+  std::unique_ptr<NvmeTransfers> nvme_;   // null: no such tier
+  std::vector<std::uint32_t> indexing_;   // transfers written, waiting for the index's queue
+  std::vector<std::uint32_t> to_forget_;  // NVMe slots whose index entry must go
+  std::vector<BlockId> run_;              // scratch
+  std::vector<std::uint32_t> run_slots_;  // scratch
+  std::uint32_t next_drive_ = 0;          // which gets the next run
+  std::uint32_t drives_lost_ = 0;         // since take_lost_drives()
+  Admission admission_;
+  struct Scrub {
+    double bytes_per_second = 0;  // 0: off
+    double left_bytes = 0;
+    Clock::Time refilled{0};
+    BlockId next = 0;
+  } scrub_;
 };
 
 }  // namespace terrace::internal

@@ -1,4 +1,4 @@
-// What the mover knows of operations, movements and transfers in progress. All of it is recycled,
+// What the mover knows of operations and movements in progress. All of it is recycled,
 // so that a steady state allocates nothing.
 // Thread rule: guarded by the cache's lock, but for `done`.
 #pragma once
@@ -77,14 +77,6 @@ struct Batch {
   std::vector<std::uint32_t> free_slots;  // of the HBM arena, given back then
   StoreState* store = nullptr;
   std::uint32_t pool = kNoSlot;  // whose operation count it holds
-};
-
-// One NVMe transfer.
-struct Transfer {
-  enum class Step : std::uint8_t { idle, reading, writing, indexing };
-  Step step = Step::idle;
-  std::uint32_t generation = 0;
-  BlockId block = kNoBlock;
 };
 
 }  // namespace terrace::internal

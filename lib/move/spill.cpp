@@ -13,8 +13,8 @@ bool Mover::spill_to_dram() {
   if (!store_.has(kDram0) || wants.empty() || spills_in_flight_ >= spills_max_) return false;
   // While writes to NVMe go on, a spill waits for a DRAM slot whose block is safe below; otherwise,
   // as where DRAM is the lowest place, the coldest block makes room.
-  const Loss loss =
-      store_.wants_nvme().empty() && writes_in_flight_ == 0 ? Loss::allowed : Loss::refused;
+  const bool writing = nvme_ != nullptr && nvme_->writes_in_flight() > 0;
+  const Loss loss = store_.wants_nvme().empty() && !writing ? Loss::allowed : Loss::refused;
   Batch& batch = new_batch({});
   copies_.clear();
   while (!wants.empty() && spills_in_flight_ + batch.movements.size() < spills_max_) {
@@ -54,86 +54,56 @@ bool Mover::start_spill(Batch& batch) {
   return true;
 }
 
+// In runs: consecutive blocks of a chain into consecutive slots of one drive, the next run to the
+// next drive.
 bool Mover::spill_to_nvme() {
-  IdList& wants = store_.wants_nvme();
-  bool moved = false;
-  while (store_.has(kNvme0) && !wants.empty() &&
-         writes_in_flight_ < std::max<std::size_t>(transfers_.size() / 2, 1) &&
-         !free_transfers_.empty()) {
-    const BlockId id = wants.front();
-    if (!store_.begin_landing(id, kNvme0, Loss::allowed)) break;
-    wants.remove(id);
-    store_.pin(id, kDram0);
-    new_transfer(Transfer::Step::writing, id);
-    moved = true;
+  if (nvme_ == nullptr || store_.wants_nvme().empty()) return false;
+  if (store_.pool(kNvme0).quarantined() == store_.pool(kNvme0).capacity()) {
+    shed_all();
+    return false;
   }
+  bool moved = false;
+  while (write_run(std::min(nvme_->run_blocks_max(), nvme_->writes_free()))) moved = true;
   return moved;
 }
 
-bool Mover::retire_transfer(const Reaped& reaped) {
-  Transfer& transfer = transfers_[reaped.transfer];
-  if (transfer.step == Transfer::Step::reading) {
-    retire_read(transfer, reaped);
-  } else {
-    retire_write(transfer, reaped);
+// Returns: whether anything was started, and there may be more.
+bool Mover::write_run(std::uint32_t blocks_max) {
+  IdList& wants = store_.wants_nvme();
+  const std::uint64_t bytes = tiers_.format.record_bytes();
+  run_.clear();
+  run_slots_.clear();
+  while (run_.size() < blocks_max && !wants.empty()) {
+    const BlockId id = wants.front();
+    if (!admission_.admit(store_.table()[id].key, bytes, clock_.now())) {
+      wants.remove(id);
+      ++store_.stats().nvme_shed_blocks;
+      continue;
+    }
+    const std::uint32_t slot = store_.acquire_slot(kNvme0, Loss::allowed, next_drive_);
+    if (slot == kNoSlot) {
+      admission_.refund(bytes);
+      break;
+    }
+    wants.remove(id);
+    run_.push_back(id);
+    run_slots_.push_back(slot);
   }
-  return true;
+  std::ranges::sort(run_slots_);  // slots that lie together get blocks that belong together
+  for (std::size_t i = 0; i < run_.size(); ++i) {
+    store_.attach(run_[i], kNvme0, run_slots_[i]);
+    store_.pin(run_[i], kDram0);
+    nvme_->start(Transfer::Step::writing, run_[i]);
+  }
+  next_drive_ = (next_drive_ + 1) % tiers_.nvme->drive_count();
+  return run_.size() == blocks_max && blocks_max > 0;
 }
 
-void Mover::retire_read(Transfer& transfer, const Reaped& reaped) {
-  const BlockId id = transfer.block;
-  PlaceStats& stats = store_.stats().places[kNvme0];
-  stats.bytes_read += tiers_.layout.block_bytes();
-  end_transfer(transfer);
-  if (reaped.os_error == 0 && reaped.verdict == Verdict::good) {
-    store_.finish_landing(id, kDram0);
-    store_.unpin(id, kNvme0);
-    return;
-  }
-  if (reaped.os_error != 0) ++stats.io_errors;
-  if (reaped.verdict != Verdict::good) ++stats.corrupt_blocks;
-  if (store_.state(id, kNvme0) == BlockState::resident) {
-    to_forget_.push_back(store_.at(id, kNvme0).slot);
-    store_.condemn(id, kNvme0);
-  }
-  store_.fail_landing(id, kDram0);
-  store_.unpin(id, kNvme0);
-}
-
-void Mover::retire_write(Transfer& transfer, const Reaped& reaped) {
-  const BlockId id = transfer.block;
-  if (reaped.os_error == 0) {
-    store_.stats().places[kNvme0].bytes_written += tiers_.layout.block_bytes();
-    transfer.step = Transfer::Step::indexing;
-    indexing_.push_back(index_of(transfer));
-    return;
-  }
-  ++store_.stats().places[kNvme0].io_errors;
-  end_transfer(transfer);
-  store_.fail_landing(id, kNvme0);
-  store_.unpin(id, kDram0);
-}
-
-// A block is resident on NVMe once the index has taken it; a full queue there is tried again at the
-// next tick.
-bool Mover::index_written() {
-  if (tiers_.nvme == nullptr) return false;
-  SlotIndex& index = tiers_.nvme->index();
-  std::erase_if(to_forget_, [&index](std::uint32_t slot) { return index.erase(slot); });
-  if (!to_forget_.empty()) return false;  // what is in such a slot now must not be forgotten later
-  const std::size_t before = indexing_.size();
-  std::erase_if(indexing_, [this, &index](std::uint32_t at) {
-    Transfer& transfer = transfers_[at];
-    const BlockId id = transfer.block;
-    const auto header =
-        tiers_.dram.record(store_.at(id, kDram0).slot).first(tiers_.format.entry_bytes());
-    if (!index.put(store_.at(id, kNvme0).slot, header)) return false;
-    end_transfer(transfer);
-    store_.finish_landing(id, kNvme0);
-    store_.unpin(id, kDram0);
-    return true;
-  });
-  return indexing_.size() != before;
+// There is no drive left to write to.
+void Mover::shed_all() noexcept {
+  IdList& wants = store_.wants_nvme();
+  store_.stats().nvme_shed_blocks += wants.size();
+  while (!wants.empty()) wants.remove(wants.front());
 }
 
 // ---- Out of an engine's pool.

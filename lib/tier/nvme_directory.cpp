@@ -7,48 +7,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "terrace/units.hpp"
+#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
 
 constexpr mode_t kDirectoryMode = 0700;  // cached blocks are as private as the prompts behind them
 constexpr mode_t kFileMode = 0600;
+// A manifest of the most groups that a layout may have (1024) is 92 KiB.
+constexpr std::size_t kTextBytesMax = 128 * KiB;
 
 bool exists(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0;
-}
-
-std::string lock_path(const std::string& path) {
-  return path + "/terrace.lock";
-}
-std::string manifest_path(const std::string& path) {
-  return path + "/terrace.manifest";
-}
-std::string manifest_draft_path(const std::string& path) {
-  return path + "/terrace.manifest.tmp";
-}
-
-// Small files only: reads what fits, and "" where there is none.
-std::string read_start(int fd) {
-  std::array<char, 1024> bytes;
-  const ssize_t count = ::pread(fd, bytes.data(), bytes.size(), 0);
-  return count > 0 ? std::string(bytes.data(), static_cast<std::size_t>(count)) : std::string();
-}
-
-std::string read_start(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return {};
-  std::string text = read_start(fd);
-  ::close(fd);
-  return text;
 }
 
 int write_all(int fd, std::string_view text) {
@@ -81,14 +59,6 @@ int sync_directory(const std::string& path) {
   return error;
 }
 
-// All that must be equal for the records in the data file to be of use, in one piece of text.
-std::string manifest_head(const RecordFormat& format) {
-  return fmt::format(
-      "terrace-cache 1\nrecord_format {}\nlayout {}\nheader_bytes {}\nrecord_bytes {}\nslot_count ",
-      kRecordFormatVersion, to_hex(format.layout_digest()), format.header_bytes(),
-      format.record_bytes());
-}
-
 Result<void> make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     const int error = errno;
@@ -109,10 +79,9 @@ Result<void> make_directory(const std::string& path) {
 }
 
 // Returns: the descriptor that holds the lock.
-Result<int> lock(const std::string& path, const NvmeDirectory::Log& log) {
+Result<int> lock(const NvmePaths& files, const NvmeDirectory::Log& log) {
   // Not inherited by programs that the host process starts: they would hold the lock after its end.
-  const int fd =
-      ::open(lock_path(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode);
+  const int fd = ::open(files.lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode);
   if (fd < 0) {
     return fail(Code::io_error, "nvme_path cannot be written: check its owner, mode and mount",
                 errno);
@@ -121,11 +90,11 @@ Result<int> lock(const std::string& path, const NvmeDirectory::Log& log) {
   // descriptor of the file does not drop it.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
-    std::string owner = read_start(fd);
+    std::string owner = read_text(fd);
     ::close(fd);
     if (owner.ends_with('\n')) owner.pop_back();
     if (error != EWOULDBLOCK) return fail(Code::io_error, "nvme_path cannot be locked", error);
-    if (log) log(fmt::format("{} is in use: {}", path, owner));
+    if (log) log(fmt::format("{} is in use: {}", files.directory, owner));
     return fail(Code::busy,
                 "nvme_path is in use by another cache: stop it, or use another directory");
   }
@@ -137,21 +106,51 @@ Result<int> lock(const std::string& path, const NvmeDirectory::Log& log) {
 
 }  // namespace
 
+NvmePaths::NvmePaths(const std::string& path)
+    : directory(path),
+      lock(directory + "/terrace.lock"),
+      manifest(directory + "/terrace.manifest"),
+      manifest_draft(directory + "/terrace.manifest.tmp"),
+      data(directory + "/blocks.dat"),
+      index(directory + "/index") {}
+
+std::string read_text(int fd) {
+  std::string text(kTextBytesMax, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count =
+        ::pread(fd, text.data() + size, text.size() - size, static_cast<off_t>(size));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+std::string read_text(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return {};
+  std::string text = read_text(fd);
+  ::close(fd);
+  return text;
+}
+
 Result<NvmeDirectory> NvmeDirectory::open(const std::string& path, const Log& log) {
   if (path.empty()) return fail(Code::invalid_argument, "nvme_path is empty: name a directory");
   if (auto made = make_directory(path); !made) return unexpected(made.error());
-  NvmeDirectory unlocked(path, -1);
-  if (!exists(lock_path(path)) && (exists(unlocked.data_path()) || exists(unlocked.index_path()))) {
+  NvmePaths files(path);
+  if (!exists(files.lock) && (exists(files.data) || exists(files.index))) {
     return fail(Code::invalid_argument,
                 "nvme_path holds blocks.dat or index that no cache made: use an empty directory");
   }
-  auto fd = lock(path, log);
+  auto fd = lock(files, log);
   if (!fd) return unexpected(fd.error());
-  return NvmeDirectory(path, *fd);
+  return NvmeDirectory(std::move(files), *fd);
 }
 
 NvmeDirectory::NvmeDirectory(NvmeDirectory&& other) noexcept
-    : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+    : files_(std::move(other.files_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
 
 // Closing drops the lock, unless a forked child has the descriptor too; an explicit unlock in the
 // child would take it from the parent.
@@ -165,29 +164,27 @@ bool NvmeDirectory::has_data() const {
 }
 
 std::optional<std::uint32_t> NvmeDirectory::manifest_slots(const RecordFormat& format) const {
-  const std::string text = read_start(manifest_path(path_));
-  const std::string head = manifest_head(format);
-  if (!text.starts_with(head) || !text.ends_with('\n')) return std::nullopt;
-  std::uint32_t slots = 0;
-  const char* end = text.data() + text.size() - 1;
-  const auto parsed = std::from_chars(text.data() + head.size(), end, slots);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return slots;
+  const auto manifest = parse_manifest(read_text(files_.manifest));
+  if (!manifest || manifest->format.layout_digest() != format.layout_digest() ||
+      manifest->format.alignment() != format.alignment()) {
+    return std::nullopt;
+  }
+  return manifest->slot_count;
 }
 
 Result<void> NvmeDirectory::write_manifest(const RecordFormat& format,
                                            std::uint32_t slot_count) const {
-  const std::string draft = manifest_draft_path(path_);
-  int error = write_file(draft, manifest_head(format) + fmt::format("{}\n", slot_count));
-  if (error == 0 && ::rename(draft.c_str(), manifest_path(path_).c_str()) != 0) error = errno;
-  if (error == 0) error = sync_directory(path_);
+  const std::string& draft = files_.manifest_draft;
+  int error = write_file(draft, format_manifest(format, slot_count));
+  if (error == 0 && ::rename(draft.c_str(), files_.manifest.c_str()) != 0) error = errno;
+  if (error == 0) error = sync_directory(files_.directory);
   if (error == 0) return {};
   ::unlink(draft.c_str());
   return fail(Code::io_error, "the manifest of nvme_path cannot be written", error);
 }
 
 void NvmeDirectory::remove_leftovers() const {
-  ::unlink(manifest_draft_path(path_).c_str());
+  ::unlink(files_.manifest_draft.c_str());
 }
 
 Result<void> NvmeDirectory::remove_data() const {

@@ -1,7 +1,7 @@
 // The directory of an NVMe tier: who owns it, what it was made for, and which files in it are ours.
 //
 //   terrace.lock           locked (flock) while a cache has the directory open; names the owner
-//   terrace.manifest       text: what the data file holds; replaced as a whole, never edited
+//   terrace.manifest       text: what the data file was made for; replaced as a whole, never edited
 //   blocks.dat             the records
 //   index/                 the slot index, where there is one
 //
@@ -22,6 +22,23 @@
 
 namespace terrace::internal {
 
+// The files of a cache directory.
+struct NvmePaths {
+  explicit NvmePaths(const std::string& path);
+
+  std::string directory;
+  std::string lock;
+  std::string manifest;
+  std::string manifest_draft;
+  std::string data;
+  std::string index;
+};
+
+// What stands in a small file, lock or manifest; "" where there is none, and the start of what is
+// too long to be one of ours. Follows no symbolic link.
+std::string read_text(int fd);
+std::string read_text(const std::string& path);
+
 class NvmeDirectory {
  public:
   using Log = std::function<void(const std::string& line)>;
@@ -34,8 +51,8 @@ class NvmeDirectory {
   NvmeDirectory& operator=(NvmeDirectory&&) = delete;
   ~NvmeDirectory();
 
-  std::string data_path() const { return path_ + "/blocks.dat"; }
-  std::string index_path() const { return path_ + "/index"; }
+  const std::string& data_path() const noexcept { return files_.data; }
+  const std::string& index_path() const noexcept { return files_.index; }
   bool has_data() const;  // a data file that is not empty
 
   // Returns: the slot count of the manifest, where it is one for records of `format`; nothing where
@@ -51,9 +68,9 @@ class NvmeDirectory {
   Result<void> remove_index() const;
 
  private:
-  NvmeDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+  NvmeDirectory(NvmePaths files, int lock_fd) : files_(std::move(files)), lock_fd_(lock_fd) {}
 
-  std::string path_;
+  NvmePaths files_;
   int lock_fd_;
 };
 

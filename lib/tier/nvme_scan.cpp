@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <new>
 #include <thread>
 
 #include "base/assert.hpp"
@@ -20,27 +19,26 @@ namespace {
 constexpr std::uint64_t kReadWholeMax = 32 * KiB;
 constexpr std::uint64_t kRunBytes = 256 * KiB;
 constexpr std::uint32_t kDepthMax = 32;
-constexpr std::size_t kBufferAlignment = 4096;
 constexpr auto kSilenceMax = std::chrono::seconds(30);
 
 }  // namespace
 
-void NvmeScan::Free::operator()(std::byte* bytes) const noexcept {
-  ::operator delete[](bytes, std::align_val_t(kBufferAlignment));
-}
-
 NvmeScan::NvmeScan(BlockDevice& device, const RecordFormat& format, std::uint32_t slot_count,
-                   std::uint32_t queue_depth_max)
+                   std::span<std::byte> buffers, std::uint32_t queue_depth_max)
     : device_(device), format_(format), slot_count_(slot_count) {
   const bool whole = format.record_bytes() <= kReadWholeMax;
   slots_per_read_ = whole ? static_cast<std::uint32_t>(kRunBytes / format.record_bytes()) : 1;
   bytes_per_read_ = whole ? static_cast<std::uint32_t>(slots_per_read_ * format.record_bytes())
                           : format.header_bytes();
-  lanes_.resize(std::clamp(queue_depth_max, 1U, kDepthMax));
-  buffer_.reset(new (std::align_val_t(kBufferAlignment))
-                    std::byte[lanes_.size() * std::size_t{bytes_per_read_}]);
+  const std::size_t bytes =
+      std::clamp(queue_depth_max, 1U, kDepthMax) * std::size_t{bytes_per_read_};
+  if (buffers.size() < bytes_per_read_) {
+    own_buffers_ = HostMemory::allocate(bytes, {}).value();
+    buffers = own_buffers_.bytes();
+  }
+  lanes_.resize(std::min(bytes, buffers.size()) / bytes_per_read_);
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
-    lanes_[i].data = buffer_.get() + i * std::size_t{bytes_per_read_};
+    lanes_[i].data = buffers.data() + i * std::size_t{bytes_per_read_};
     idle_lanes_.push_back(i);
   }
 }

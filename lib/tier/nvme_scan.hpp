@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "index/record.hpp"
+#include "io/host_memory.hpp"
 #include "terrace/io.hpp"
 
 namespace terrace::internal {
@@ -21,10 +21,11 @@ class NvmeScan {
   using OnHeader = std::function<void(std::uint32_t slot, std::span<const std::byte> header)>;
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-  // Owns the buffers of its requests: where run() fails, it must outlive `device`, which may still
-  // write to them. REQUIRES: device and format outlive the scan.
+  // Reads into `buffers`, or into some of its own where they have no room. Where run() fails, scan
+  // and buffers must outlive `device`, which may still write to them. REQUIRES: device and format
+  // outlive the scan.
   NvmeScan(BlockDevice& device, const RecordFormat& format, std::uint32_t slot_count,
-           std::uint32_t queue_depth_max);
+           std::span<std::byte> buffers, std::uint32_t queue_depth_max);
 
   // Calls `on_header` for each slot that can be read, in no particular order, whatever its bytes.
   // Returns: success; io_error where the device answers nothing for half a minute.
@@ -33,9 +34,6 @@ class NvmeScan {
   std::uint32_t unreadable_slots() const noexcept { return unreadable_slots_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const noexcept;
-  };
   struct Lane {  // one request at a time
     std::byte* data = nullptr;
     std::uint32_t first_slot = 0;
@@ -51,7 +49,7 @@ class NvmeScan {
   const std::uint32_t slot_count_;
   std::uint32_t slots_per_read_;
   std::uint32_t bytes_per_read_;
-  std::unique_ptr<std::byte, Free> buffer_;
+  HostMemory own_buffers_;
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> idle_lanes_;
   std::uint32_t next_slot_ = 0;

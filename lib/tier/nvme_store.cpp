@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <map>
 #include <thread>
-#include <unordered_set>
 
 #include "base/assert.hpp"
 #include "terrace/units.hpp"
+#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -20,6 +18,7 @@ constexpr std::uint32_t kSlotsMin = 8;
 constexpr std::uint64_t kSlotsMax = std::uint64_t{1} << 31;
 // Two directories, lock, manifest and its draft: five blocks of 4 KiB; three times that.
 constexpr std::uint64_t kFixedBytes = 64 * KiB;
+constexpr std::uint64_t kManifests = 2;  // itself and its draft
 // File systems count the blocks that map a file to the file. Worst case on ext4: each record is an
 // extent of its own, and one between two; a leaf of 4 KiB maps 340 extents: 24 bytes a record.
 constexpr std::uint64_t kMapBytesPerSlot = 32;
@@ -29,8 +28,10 @@ constexpr std::uint64_t kMapBytesPerSlot = 32;
 [[maybe_unused]] constexpr std::uint64_t kIndexShareMax = 8;  // at most an eighth of the cap
 
 std::uint64_t slots_within(std::uint64_t bytes, const RecordFormat& format) noexcept {
-  if (bytes <= kFixedBytes) return 0;
-  return std::min((bytes - kFixedBytes) / (format.record_bytes() + kMapBytesPerSlot), kSlotsMax);
+  const std::uint64_t more_groups = format.layout().groups.size() - 1;
+  const std::uint64_t fixed = kFixedBytes + kManifests * more_groups * kManifestBytesPerGroup;
+  if (bytes <= fixed) return 0;
+  return std::min((bytes - fixed) / (format.record_bytes() + kMapBytesPerSlot), kSlotsMax);
 }
 
 #if defined(TERRACE_WITH_ROCKSDB)
@@ -53,14 +54,6 @@ std::uint32_t slots_beside_index(std::uint64_t bytes_max, const RecordFormat& fo
 }
 #endif
 
-struct LineageHash {
-  std::size_t operator()(const Digest& digest) const noexcept {
-    std::size_t value;
-    std::memcpy(&value, digest.data(), sizeof value);  // a SHA-256 is uniform already
-    return value;
-  }
-};
-
 }  // namespace
 
 NvmeSizing size_nvme(std::uint64_t bytes_max, const RecordFormat& format) noexcept {
@@ -71,74 +64,6 @@ NvmeSizing size_nvme(std::uint64_t bytes_max, const RecordFormat& format) noexce
 #endif
   return {static_cast<std::uint32_t>(slots_within(bytes_max, format)), false};
 }
-
-// Headers as they are found, without what recovery does not need: about 300 bytes a record, for as
-// long as recovery takes.
-class NvmeStore::Found {
- public:
-  explicit Found(const RecordFormat& format) : format_(format) {}
-
-  // Returns: whether `header` is one of a record of ours.
-  bool add(std::uint32_t slot, std::span<const std::byte> header) {
-    RecordMeta meta;
-    const Verdict verdict = format_.parse(header, meta);
-    if (verdict != Verdict::good) {
-      if (verdict != Verdict::not_a_record) ++refused_[verdict];
-      return false;
-    }
-    entries_.push_back({meta, slot, tokens_.size()});
-    tokens_.insert(tokens_.end(), meta.tokens.begin(), meta.tokens.end());
-    return true;
-  }
-
-  void clear() {
-    entries_.clear();
-    tokens_.clear();
-    refused_.clear();
-  }
-
-  // Sorts by sequence, and takes out all but the newest record of a lineage.
-  // Returns: the slots of those taken out.
-  std::vector<std::uint32_t> keep_newest() {
-    std::ranges::sort(entries_, [](const Entry& a, const Entry& b) {
-      return std::pair(a.meta.sequence, a.slot) < std::pair(b.meta.sequence, b.slot);
-    });
-    std::unordered_set<Digest, LineageHash> seen;
-    std::vector<std::uint32_t> older;
-    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-      entry->newest = seen.insert(entry->meta.self.lineage).second;
-      if (!entry->newest) older.push_back(entry->slot);
-    }
-    return older;
-  }
-
-  void visit(const Visitor& visit) {
-    for (Entry& entry : entries_) {
-      entry.meta.tokens = std::span(tokens_).subspan(entry.first_token, entry.meta.tokens.size());
-      if (entry.newest) visit(entry.slot, entry.meta);
-    }
-  }
-
-  std::string refusals() const {
-    std::string text;
-    for (const auto& [verdict, count] : refused_)
-      text += fmt::format(" {} {}", count, to_string(verdict));
-    return text;
-  }
-
- private:
-  struct Entry {
-    RecordMeta meta;  // its span keeps the length only, until visit()
-    std::uint32_t slot;
-    std::size_t first_token;
-    bool newest = true;
-  };
-
-  const RecordFormat& format_;
-  std::vector<Entry> entries_;
-  std::vector<TokenId> tokens_;
-  std::map<Verdict, std::uint32_t> refused_;
-};
 
 Result<std::unique_ptr<NvmeStore>> NvmeStore::open(const NvmeStoreOptions& options,
                                                    const Layout& layout,
@@ -221,45 +146,61 @@ void NvmeStore::open_index(bool wanted) {
   if (fresh_ && !index_->mark_complete()) log("the slot index cannot be written");
 }
 
-Result<void> NvmeStore::recover(const Visitor& visit) {
+Result<void> NvmeStore::find(RecordSink& sink, std::uint32_t first_slot) {
   if (fresh_) return {};
-  Found found(format_);
-  const bool loaded = index_->usable() && load_index(found);
-  if (!loaded) {
-    if (auto scanned = scan(found); !scanned) return scanned;
+  from_index_ = index_->usable() && load_index(sink, first_slot);
+  if (!from_index_) {
+    if (auto scanned = scan(sink, first_slot); !scanned) return scanned;
   }
-  if (const std::string refused = found.refusals(); !refused.empty()) {
-    log(fmt::format("{}: headers refused:{}", options_.path, refused));
-  }
-  forget(found.keep_newest());
-  if (!loaded && !index_->mark_complete()) log("the slot index cannot be written");
-  found.visit(visit);
+  std::string refused;
+  for (const auto& [verdict, count] : refused_)
+    refused += fmt::format(" {} {}", count, to_string(verdict));
+  if (!refused.empty()) log(fmt::format("{}: headers refused:{}", options_.path, refused));
   return {};
 }
 
+void NvmeStore::settle(const std::vector<std::uint32_t>& useless) {
+  forget(useless);
+  if (!fresh_ && !from_index_ && !index_->mark_complete()) log("the slot index cannot be written");
+}
+
+// Returns: whether `header` is one of a record of ours; then the sink was told.
+bool NvmeStore::tell(RecordSink& sink, std::uint32_t slot, std::span<const std::byte> header) {
+  RecordMeta meta;
+  const Verdict verdict = format_.parse(header, meta);
+  if (verdict == Verdict::good) {
+    sink.add(slot, meta);
+  } else if (verdict != Verdict::not_a_record) {
+    ++refused_[verdict];
+  }
+  return verdict == Verdict::good;
+}
+
 // Returns: false where the index turned out to be damaged.
-bool NvmeStore::load_index(Found& found) {
+bool NvmeStore::load_index(RecordSink& sink, std::uint32_t first_slot) {
   std::vector<std::uint32_t> stale;
   std::uint64_t entries = 0;
   const auto loaded = index_->load([&](std::uint32_t slot, std::span<const std::byte> header) {
-    if (slot >= slot_count_ || !found.add(slot, header)) stale.push_back(slot);
+    if (slot >= slot_count_ || !tell(sink, first_slot + slot, header)) stale.push_back(slot);
     if (++entries % 4096 == 0 && options_.progress) {
       options_.progress("load NVMe index", entries, slot_count_);
     }
   });
   if (!loaded) {
     log(fmt::format("{}: {}; scanning the records", options_.path, loaded.error().message));
-    found.clear();
+    sink.forget_from(first_slot);
+    refused_.clear();
     return false;
   }
   forget(stale);
   return true;
 }
 
-Result<void> NvmeStore::scan(Found& found) {
-  scan_ = std::make_unique<NvmeScan>(*device_, format_, slot_count_, options_.queue_depth_max);
+Result<void> NvmeStore::scan(RecordSink& sink, std::uint32_t first_slot) {
+  scan_ = std::make_unique<NvmeScan>(*device_, format_, slot_count_, options_.buffers,
+                                     options_.queue_depth_max);
   const auto on_header = [&](std::uint32_t slot, std::span<const std::byte> header) {
-    if (found.add(slot, header)) put(slot, header.first(format_.entry_bytes()));
+    if (tell(sink, first_slot + slot, header)) put(slot, header.first(format_.entry_bytes()));
   };
   const auto progress = [this](std::uint64_t done, std::uint64_t total) {
     if (options_.progress) options_.progress("scan NVMe", done, total);
@@ -272,7 +213,7 @@ Result<void> NvmeStore::scan(Found& found) {
   return {};
 }
 
-// Only in recover(), which may block: the index's thread takes what is queued in bounded time.
+// Only in recovery, which may block: the index's thread takes what is queued in bounded time.
 void NvmeStore::put(std::uint32_t slot, std::span<const std::byte> header) {
   while (!index_->put(slot, header)) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }

@@ -2,12 +2,13 @@
 // BlockDevice, slot index.
 //
 // It knows where records lie and which are there; it does not choose victims, and does not move
-// blocks by itself. Called by: cache (open, recover, close), mover (device, index).
+// blocks by itself. Called by: NvmeTier (all of its functions).
 // Thread rule: one caller at a time (the pump), open and close included.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "terrace/io.hpp"
 #include "tier/nvme_directory.hpp"
 #include "tier/nvme_scan.hpp"
+#include "tier/record_sink.hpp"
 
 namespace terrace::internal {
 
@@ -67,14 +69,15 @@ class NvmeStore {
   BlockDevice& device() noexcept { return *device_; }
   SlotIndex& index() noexcept { return *index_; }
 
-  // Calls `visit` once a record found, by index or, where that is not usable, by a scan of the
-  // headers (with progress), in order of their sequence. Of two records of one lineage the newer
-  // one counts. Payloads are verified when they are read, not here; meta is valid during the call.
-  // REQUIRES: no request in flight; called once, before the first write.
+  // Tells of every record of this directory, by index or, where that is not usable, by a scan of the
+  // headers (with progress); its slot s is slot first_slot + s there. Payloads are verified when
+  // they are read, not here. Then settle() ends it with the slots (of this store) that do not count.
+  // REQUIRES: no request in flight; called once, before the first write, after the stores with
+  // lower slots.
   // Returns: success; io_error (the data file does not answer). Damage is not an error: the log
   // counts it.
-  using Visitor = std::function<void(std::uint32_t slot, const RecordMeta& meta)>;
-  Result<void> recover(const Visitor& visit);
+  Result<void> find(RecordSink& sink, std::uint32_t first_slot);
+  void settle(const std::vector<std::uint32_t>& useless);
 
   // Blocking: everything written and indexed survives a power cut afterwards. Keeps the lock.
   // REQUIRES: no request in flight.
@@ -83,16 +86,15 @@ class NvmeStore {
   Result<void> close();
 
  private:
-  class Found;
-
   NvmeStore(const NvmeStoreOptions& options, const RecordFormat& format, NvmeDirectory directory)
       : options_(options), format_(format), directory_(std::move(directory)) {}
 
   Result<void> prepare_directory(const NvmeSizing& sizing);
   Result<void> open_files(const NvmeSizing& sizing);
   void open_index(bool wanted);
-  bool load_index(Found& found);
-  Result<void> scan(Found& found);
+  bool tell(RecordSink& sink, std::uint32_t slot, std::span<const std::byte> header);
+  bool load_index(RecordSink& sink, std::uint32_t first_slot);
+  Result<void> scan(RecordSink& sink, std::uint32_t first_slot);
   void put(std::uint32_t slot, std::span<const std::byte> header);
   void forget(const std::vector<std::uint32_t>& slots);
   void log(const std::string& line) const;
@@ -100,10 +102,12 @@ class NvmeStore {
   const NvmeStoreOptions options_;
   const RecordFormat format_;
   std::uint32_t slot_count_ = 0;
-  bool fresh_ = true;  // the data file holds nothing yet
+  bool fresh_ = true;        // the data file holds nothing yet
+  bool from_index_ = false;  // what was found came from the index, so it lacks nothing
   // Destroyed from the last to the first: the lock goes when all else is closed.
   NvmeDirectory directory_;
-  std::unique_ptr<NvmeScan> scan_;  // kept only where its requests may be in flight
+  std::map<Verdict, std::uint32_t> refused_;  // headers, by why
+  std::unique_ptr<NvmeScan> scan_;            // kept only where its requests may be in flight
   std::unique_ptr<SlotIndex> index_;
   std::unique_ptr<BlockDevice> device_;
 };

@@ -13,7 +13,7 @@
 #include "io/host_memory.hpp"
 #include "terrace/io.hpp"
 #include "terrace/layout.hpp"
-#include "tier/nvme_store.hpp"
+#include "tier/nvme_tier.hpp"
 
 namespace terrace::internal {
 
@@ -51,7 +51,7 @@ struct Tiers {
   RecordFormat format;
   HbmTier hbm;
   DramTier dram;
-  std::unique_ptr<NvmeStore> nvme;  // null: no such tier
+  std::unique_ptr<NvmeTier> nvme;  // null: no such tier
 };
 
 }  // namespace terrace::internal

@@ -37,7 +37,7 @@ TEST(Guest, OpenAndCloseAHundredTimesLeavesNothing) {
   const std::uint64_t memory = resident_kib();
   for (int i = 0; i < 100; ++i) once();
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
-  EXPECT_EQ(entries("/proc/self/task"), threads);
+  EXPECT_LE(entries("/proc/self/task"), threads);  // a worker of the kernel's may have ended
 #if !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)                 // they keep freed memory back for a while
   EXPECT_LT(resident_kib(), memory + 16 * 1024);  // 100 arenas of 2 MiB would be 200 MiB

@@ -119,6 +119,14 @@ class ToyEngine {
     EXPECT_TRUE(match);
     FetchOp fetch;
     EXPECT_TRUE(model_.fetch(std::move(*match), fetch));
+    ReadLease prefix = take_checked(fetch, prompt);
+    if (served != nullptr) count(fetch, *served);
+    compute_rest(prompt, prefix);
+    return prefix;
+  }
+
+  // What a fetch of `prompt` has brought, every byte of it checked.
+  ReadLease take_checked(FetchOp& fetch, const Tokens& prompt) {
     wait(fetch);
     ReadLease prefix = fetch.take_lease();
     for (std::uint32_t layer = 0; layer < cache_.layout().layer_count(); ++layer) {
@@ -126,8 +134,6 @@ class ToyEngine {
       cache_.device().synchronize(fetch.layer_point(layer));
       check_layer(prefix, prompt, layer);
     }
-    if (served != nullptr) count(fetch, *served);
-    compute_rest(prompt, prefix);
     return prefix;
   }
 
@@ -167,9 +173,19 @@ class ToyEngine {
     EXPECT_EQ(hit_blocks, stats.query_blocks);
   }
 
-  void check_nothing_pinned() {
+  void check_nothing_pinned() { EXPECT_EQ(pinned_blocks(), 0u); }
+
+  // A busy drive may take its time, but not for ever.
+  void wait_until_unpinned() {
+    for (int i = 0; i < 100000 && pinned_blocks() > 0; ++i) cache_.poll(100us);
+    check_nothing_pinned();
+  }
+
+  std::uint32_t pinned_blocks() {
     const Stats stats = cache_.stats();
-    for (const PlaceStats& place : stats.places) EXPECT_EQ(place.pinned_blocks, 0u);
+    std::uint32_t count = 0;
+    for (const PlaceStats& place : stats.places) count += place.pinned_blocks;
+    return count;
   }
 
   ChainPoint point_of(const Tokens& prompt, std::size_t block, const ChainPoint& root) const {

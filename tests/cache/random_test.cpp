@@ -23,8 +23,7 @@ class Scenario {
     leases_.clear();
     ops_.clear();
     EXPECT_TRUE(engine_->cache().flush(10s));
-    for (int i = 0; i < 50; ++i) engine_->cache().poll(20us);
-    engine_->check_nothing_pinned();
+    engine_->wait_until_unpinned();
     engine_->check_conservation();
   }
 

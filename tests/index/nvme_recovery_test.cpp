@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "index/store_fixture.hpp"
+#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -230,6 +231,21 @@ TEST_P(RecoveryTest, ADamagedManifestEmptiesTheDirectory) {
     std::ofstream(cache_ + "/terrace.manifest", std::ios::binary) << text;
     EXPECT_TRUE(recover(*open()).empty());
   }
+}
+
+// What version 0.1 wrote before a manifest described its geometry.
+TEST_P(RecoveryTest, AManifestOfAnotherVersionEmptiesTheDirectoryAndSaysSo) {
+  write_and_close(chain_);
+  std::ofstream(cache_ + "/terrace.manifest", std::ios::binary)
+      << "terrace-cache 1\nrecord_format 1\nlayout " << to_hex(format_.layout_digest())
+      << "\nheader_bytes " << format_.header_bytes() << "\nrecord_bytes " << format_.record_bytes()
+      << "\nslot_count 200\n";
+  log_.clear();
+  EXPECT_TRUE(recover(*open()).empty());
+  EXPECT_NE(log_.find("emptied"), std::string::npos) << log_;
+  const auto now = parse_manifest(read_text(cache_ + "/terrace.manifest"));
+  ASSERT_TRUE(now);
+  EXPECT_EQ(now->format.layout_digest(), format_.layout_digest());
 }
 
 TEST_P(RecoveryTest, ALostDataFileIsAFreshStart) {

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -148,6 +150,30 @@ inline std::uint64_t disk_usage(const std::string& path) {
     at.increment(error);
   }
   return total;
+}
+
+// Every file below `path`: when it was last written, and its bytes.
+inline std::map<std::string, std::pair<std::int64_t, std::string>> files_of(
+    const std::string& path) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+    std::string bytes(entry.is_regular_file() ? entry.file_size() : 0, '\0');
+    std::ifstream(entry.path(), std::ios::binary)
+        .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    files[entry.path().string()] = {entry.last_write_time().time_since_epoch().count(),
+                                    std::move(bytes)};
+  }
+  return files;
+}
+
+// Changes one bit. Returns: whether it could.
+inline bool flip_byte(const std::filesystem::path& file, std::uint64_t at) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(at));
+  const int byte = stream.get();
+  stream.seekp(static_cast<std::streamoff>(at));
+  stream.put(static_cast<char>(byte ^ 0x10));
+  return byte >= 0 && stream.flush().good();
 }
 
 }  // namespace terrace::test

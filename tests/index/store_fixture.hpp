@@ -8,13 +8,16 @@
 #include <map>
 #include <thread>
 
+#include "cache/recovery.hpp"
 #include "index/sample.hpp"
+#include "io/system_clock.hpp"
 #include "terrace/units.hpp"
 #include "tier/nvme_store.hpp"
 
 namespace terrace::test {
 
 using internal::NvmeStore;
+using internal::SystemClock;
 
 class StoreTest : public testing::Test {
  protected:
@@ -75,15 +78,40 @@ class StoreTest : public testing::Test {
     std::uint64_t sequence;
     Digest lineage;
   };
+  // What recovery makes resident, in the order in which it was written.
   std::vector<Seen> recover(NvmeStore& store) {
+    const SystemClock clock;
+    const internal::BlockStore::Sizes sizes{{0, 0, store.slot_count()}, {}, layout_.block_tokens};
+    internal::BlockStore blocks(sizes, make_lru_policy(internal::BlockStore::table_capacity(sizes)),
+                                clock, 1);
+    Told told(blocks);
+    const auto found = store.find(told, 0);
+    EXPECT_TRUE(found) << found.error().message;
+    const std::vector<std::uint32_t> useless = told.recovery.finish();
+    store.settle(useless);
+    for (const std::uint32_t slot : useless) told.seen.erase(slot);
+    EXPECT_EQ(blocks.stats().recovered_blocks, told.seen.size());
     std::vector<Seen> seen;
-    const auto recovered = store.recover([&](std::uint32_t slot, const internal::RecordMeta& meta) {
-      seen.push_back({slot, meta.sequence, meta.self.lineage});
-      EXPECT_EQ(chain_next(meta.parent, meta.tokens), meta.self);
-    });
-    EXPECT_TRUE(recovered) << recovered.error().message;
+    for (const auto& [slot, what] : told.seen) seen.push_back(what);
+    std::ranges::sort(seen, {}, &Seen::sequence);
     return seen;
   }
+
+  // Listens in on what recovery is told.
+  struct Told final : internal::RecordSink {
+    explicit Told(internal::BlockStore& store) : recovery(store) {}
+    void add(std::uint32_t slot, const internal::RecordMeta& meta) override {
+      EXPECT_EQ(chain_next(meta.parent, meta.tokens), meta.self);
+      seen[slot] = {slot, meta.sequence, meta.self.lineage};
+      recovery.add(slot, meta);
+    }
+    void forget_from(std::uint32_t slot) override {
+      seen.erase(seen.lower_bound(slot), seen.end());
+      recovery.forget_from(slot);
+    }
+    internal::Recovery recovery;
+    std::map<std::uint32_t, Seen> seen;
+  };
 
   // Recovers, and checks that exactly the first `count` blocks of `chain` are there, in order, byte
   // for byte.

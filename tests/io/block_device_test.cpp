@@ -138,6 +138,18 @@ TEST_P(BlockDeviceContract, ARunIsOneRequest) {
   EXPECT_TRUE(is_block(arena_.block(31), 44, 1));
 }
 
+TEST_P(BlockDeviceContract, ASyncIsARequest) {
+  const auto device = open();
+  IoRequest sync;
+  sync.kind = Kind::sync;
+  sync.user_data = 5;
+  EXPECT_EQ(transfer_one(*device, sync), 0);
+  fill_block(arena_.block(0), 3, 1);
+  const std::vector<IoRequest> both{request(Kind::write, 3, arena_.block(0), 1), sync};
+  ASSERT_EQ(device->submit(both), 2u);
+  EXPECT_EQ(reap_all(*device), (std::map<std::uint64_t, int>{{1, 0}, {5, 0}}));
+}
+
 TEST_P(BlockDeviceContract, ARunWithABadPieceIsRefused) {
   const auto device = open();
   const auto outcome = [&](std::uint64_t number, IoPiece piece) {
@@ -247,6 +259,9 @@ TEST_P(BlockDeviceContract, PreallocationTellsItsProgress) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> calls;
   BlockDeviceOptions told = options();
   told.progress = [&](std::uint64_t done, std::uint64_t total) { calls.emplace_back(done, total); };
+  ASSERT_TRUE(open_block_device(told));
+  EXPECT_TRUE(calls.empty()) << "the file is as it should be already";
+  ASSERT_EQ(::truncate(folder_.file().c_str(), 0), 0);
   ASSERT_TRUE(open_block_device(told));
   ASSERT_GE(calls.size(), 2u);
   EXPECT_EQ(calls.front(), std::pair(std::uint64_t{0}, told.size_bytes));

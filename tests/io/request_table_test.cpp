@@ -126,6 +126,21 @@ TEST(RequestTable, PartsWithoutAWholeBlockEndAsAnError) {
   EXPECT_EQ(result.os_error, EIO);
 }
 
+TEST(RequestTable, ASyncTransfersNothing) {
+  RequestTable table(1);
+  IoResult result;
+  IoRequest sync;
+  sync.kind = IoRequest::Kind::sync;
+  EXPECT_EQ(table.complete(table.add(sync), 0, result), Outcome::done);
+  EXPECT_EQ(result.os_error, 0);
+  EXPECT_EQ(table.complete(table.add(sync), -EIO, result), Outcome::done);
+  EXPECT_EQ(result.os_error, EIO);
+  const auto tag = table.add(sync);
+  EXPECT_EQ(table.complete(tag, -EINTR, result), Outcome::again);
+  EXPECT_EQ(table.complete(tag, 0, result), Outcome::done);
+  EXPECT_EQ(result.os_error, 0);
+}
+
 TEST(RequestTable, OtherErrorsAreTheResult) {
   RequestTable table(1);
   IoResult result;

@@ -25,13 +25,16 @@ void Media::write_sector(std::uint64_t offset, const std::byte* data, std::uint6
   Unsynced& sector = unsynced_.emplace_back();
   sector.offset = offset;
   sector.write = write;
+  sector.number = ++landed_;
   std::memcpy(sector.bytes.data(), data, kSectorBytes);
 }
 
-void Media::sync() {
-  for (const Unsynced& sector : unsynced_)
+void Media::sync_through(std::uint64_t landed) {
+  std::erase_if(unsynced_, [&](const Unsynced& sector) {
+    if (sector.number > landed) return false;
     std::memcpy(durable_.data() + sector.offset, sector.bytes.data(), kSectorBytes);
-  unsynced_.clear();
+    return true;
+  });
 }
 
 // Each write since the last sync is there, or is not, or in part. That a later one may be there

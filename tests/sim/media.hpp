@@ -33,7 +33,10 @@ class Media {
   }
   // `write` numbers the request that the sector belongs to.
   void write_sector(std::uint64_t offset, const std::byte* data, std::uint64_t write);
-  void sync();
+  void sync() { sync_through(landed_); }
+  // How many sectors were written so far, and making just the first so many of them durable.
+  std::uint64_t landed() const { return landed_; }
+  void sync_through(std::uint64_t landed);
   void lose_power(Random& random);
   void flip_bit(Random& random);
 
@@ -41,13 +44,15 @@ class Media {
   struct Unsynced {
     std::uint64_t offset;
     std::uint64_t write;
+    std::uint64_t number;  // in the order of completion
     Sector bytes;
   };
 
   std::vector<std::byte> bytes_;    // as a read sees it
   std::vector<std::byte> durable_;  // as of the last sync
   std::vector<Unsynced> unsynced_;  // in the order of completion
-  std::uint64_t end_ = 0;           // of the file
+  std::uint64_t landed_ = 0;
+  std::uint64_t end_ = 0;  // of the file
 };
 
 }  // namespace terrace::sim

@@ -80,6 +80,7 @@ SimDisk::Flight SimDisk::launch(const IoRequest& request) {
                 .pieces = {{request.data, request.bytes}},
                 .seal = 0,
                 .due = world_.now()};
+  if (flight.kind == Kind::sync) return launch_sync(flight);
   for (const IoPiece& piece : request.more) {
     flight.pieces.push_back(piece);
     flight.bytes += piece.bytes;
@@ -94,6 +95,15 @@ SimDisk::Flight SimDisk::launch(const IoRequest& request) {
     for (const IoPiece& piece : flight.pieces) std::memset(piece.data, 0xdb, piece.bytes);
   }
   flight.seal = seal_of(flight.pieces);
+  return flight;
+}
+
+SimDisk::Flight SimDisk::launch_sync(Flight flight) {
+  flight.pieces.clear();
+  flight.seal = seal_of(flight.pieces);
+  flight.syncs_through = media_->landed();
+  flight.due += Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 9)));
+  if (world_.strikes(Fault::sync_error)) flight.os_error = EIO;
   return flight;
 }
 
@@ -170,10 +180,17 @@ std::size_t SimDisk::reap(std::span<IoResult> results) {
 void SimDisk::land(Flight& flight) {
   if (flight.os_error == EINVAL) return;
   check_memory(flight);
+  if (flight.kind == Kind::sync) return land_sync(flight);
   if (world_.crashed() && flight.os_error == 0) flight.os_error = EIO;
   const bool there = flight.kind == Kind::write || media_->holds(flight.offset, flight.bytes);
   if (flight.os_error == 0 && !there) flight.os_error = EIO;
   flight.kind == Kind::read ? land_read(flight) : land_write(flight);
+}
+
+// No more becomes durable than what the contract says.
+void SimDisk::land_sync(Flight& flight) {
+  if (world_.crashed()) flight.os_error = EIO;
+  if (flight.os_error == 0) media_->sync_through(flight.syncs_through);
 }
 
 // I8: nobody touches what belongs to the drive.

@@ -54,15 +54,18 @@ class SimDisk final : public BlockDevice {
     std::vector<IoPiece> pieces;
     std::uint64_t seal;  // of its memory, as it must stay while it is in flight
     Clock::Time due;
+    std::uint64_t syncs_through = 0;  // of a sync: what had landed when it was submitted
     int os_error = 0;
     Harm harm = Harm::none;
   };
 
   Flight launch(const IoRequest& request);
+  Flight launch_sync(Flight flight);
   bool is_valid(const Flight& flight) const;
   void witness(const Flight& flight);
   void draw_fate(Flight& flight);
   void land(Flight& flight);
+  void land_sync(Flight& flight);
   void land_read(const Flight& flight);
   void land_write(const Flight& flight);
   void check_memory(const Flight& flight);

@@ -153,5 +153,102 @@ TEST(Layout, OrderIsLayoutButNotGeometry) {
   EXPECT_NE(other.layout_digest(), llama().layout_digest());
 }
 
+// ---- In words
+
+TEST(LayoutText, IsWhatTheHeaderShows) {
+  EXPECT_EQ(format_layout(Layout::full(32, 8, 128, KvDtype::bf16)),
+            "block_tokens 16\n"
+            "dtype bf16\n"
+            "order layer_kv_head_token_dim\n"
+            "group full_attention layer_count 32 kv_heads 8 head_dim 128\n");
+}
+
+TEST(LayoutText, ComesBackAsTheSameLayout) {
+  std::vector<Layout> layouts = {llama(), two_groups()};
+  for (const KvDtype dtype :
+       {KvDtype::f32, KvDtype::f16, KvDtype::bf16, KvDtype::fp8_e4m3, KvDtype::fp8_e5m2}) {
+    layouts.push_back(Layout::full(1, 65536, 1, dtype, 1));
+  }
+  for (const Layout& layout : layouts) {
+    const auto parsed = parse_layout(format_layout(layout));
+    ASSERT_TRUE(parsed) << format_layout(layout);
+    EXPECT_EQ(parsed->layout_digest(), layout.layout_digest());
+    EXPECT_EQ(format_layout(*parsed), format_layout(layout));
+  }
+}
+
+TEST(LayoutText, EveryFieldIsInIt) {
+  Layout layout = two_groups();
+  for (Group& group : layout.groups) {
+    group.kind = GroupKind::sliding_window;
+    group.window_tokens = 4096;
+    group.bytes_per_token = 576;
+  }
+  const std::string text = format_layout(layout);
+  EXPECT_NE(text.find("group sliding_window first_layer 3 layer_count 2 kv_heads 4 head_dim 16 "
+                      "window_tokens 4096 bytes_per_token 576\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(LayoutText, KindsThatCannotBeStoredAreReadAndRefusedAsSuch) {
+  for (const GroupKind kind : {GroupKind::sliding_window, GroupKind::latent, GroupKind::sidecar,
+                               GroupKind::boundary_snapshot}) {
+    Layout layout = llama();
+    layout.groups[0].kind = kind;
+    const auto parsed = parse_layout(format_layout(layout));
+    ASSERT_FALSE(parsed) << to_string(kind);
+    EXPECT_EQ(parsed.error().code, Code::unsupported) << to_string(kind);
+  }
+}
+
+// Each byte taken out, changed, and doubled, and each place cut at: what is still taken is a layout
+// of its own, whose text it is.
+TEST(LayoutText, NoDamageIsReadAsTheSameLayout) {
+  const std::string text = format_layout(two_groups());
+  std::size_t refused = 0;
+  const auto try_damaged = [&](const std::string& damaged) {
+    const auto parsed = parse_layout(damaged);
+    if (!parsed) {
+      ++refused;
+      return;
+    }
+    EXPECT_EQ(format_layout(*parsed), damaged);
+    EXPECT_NE(parsed->layout_digest(), two_groups().layout_digest()) << damaged;
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    try_damaged(text.substr(0, at));
+    try_damaged(std::string(text).erase(at, 1));
+    if (at > 0 && text[at] != text[at - 1]) try_damaged(std::string(text).insert(at, 1, text[at]));
+    for (const char byte : {' ', '\n', '0', '9', 'z', '\0'}) {
+      if (text[at] != byte) try_damaged(std::string(text).replace(at, 1, 1, byte));
+    }
+  }
+  EXPECT_GT(refused, 5 * text.size());
+}
+
+TEST(LayoutText, RefusesWhatIsNotCanonical) {
+  const std::string good = format_layout(llama());
+  ASSERT_TRUE(parse_layout(good));
+  for (const std::string& text : {std::string(), std::string("block_tokens 16\n"), good + "\n",
+                                  good + "colour blue\n", "\n" + good, good + good}) {
+    const auto parsed = parse_layout(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, Code::invalid_argument) << text;
+  }
+  const auto replaced = [&](const char* from, const char* to) {
+    return std::string(good).replace(good.find(from), std::string_view(from).size(), to);
+  };
+  for (const std::string& text :
+       {replaced("block_tokens 16", "block_tokens 016"), replaced("bf16", "bf17"),
+        replaced("layer_kv_head_token_dim", "token_first"), replaced("full_attention", "half"),
+        replaced("kv_heads 2", "kv_heads 99999999999"), replaced("kv_heads 2", "kv_heads -2"),
+        replaced("kv_heads 2", "kv_heads 2 colour 3"), replaced("layer_count 4", "layer_count 0"),
+        replaced("layer_count 4 kv_heads 2", "kv_heads 2 layer_count 4"),
+        replaced("block_tokens 16", "block_tokens 5000")}) {
+    EXPECT_FALSE(parse_layout(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace terrace

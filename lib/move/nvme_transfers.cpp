@@ -1,0 +1,242 @@
+// See nvme_transfers.hpp.
+#include "move/nvme_transfers.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/assert.hpp"
+#include "terrace/units.hpp"
+
+namespace terrace::internal {
+namespace {
+
+constexpr std::size_t kReapMax = 64;
+// Where larger requests gain nothing any more, measured on NVMe and virtual disks alike.
+constexpr std::uint64_t kRunBytes = MiB;
+// Host memory that transfers may hold. Two requests a queue place, so that a completed one is
+// replaced before it is verified.
+constexpr std::uint64_t kBytesInFlight = 128 * MiB;
+// A power cut takes what was written since: as much as with the commit interval of a file system.
+constexpr std::chrono::seconds kSyncEvery{5};
+constexpr std::uint64_t kSyncTag = ~std::uint64_t{0};  // an index that no transfer has
+
+std::uint64_t tag_of(std::uint32_t index, std::uint32_t generation) {
+  return (std::uint64_t{generation} << 32) | index;
+}
+
+}  // namespace
+
+NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock,
+                             std::uint32_t queue_depth)
+    : store_(store), tiers_(tiers), clock_(clock), queue_depth_(queue_depth) {
+  const std::uint64_t record_bytes = tiers.format.record_bytes();
+  const std::uint32_t drives = tiers.nvme->drive_count();
+  run_blocks_max_ = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(kRunBytes / record_bytes, 1, kIoPiecesMax));
+  const std::uint64_t at_least = std::uint64_t{queue_depth} * drives;
+  const std::uint64_t count = std::clamp<std::uint64_t>(kBytesInFlight / record_bytes, at_least,
+                                                        at_least * 2 * run_blocks_max_);
+  slots_.resize(count);
+  for (auto index = static_cast<std::uint32_t>(count); index-- > 0;) free_.push_back(index);
+  for (auto* list : {&started_, &fresh_, &ended_}) list->reserve(count);
+  results_.reserve(at_least);
+  requests_.reserve(queue_depth + 1);
+  pieces_.reserve(std::size_t{queue_depth} * kIoPiecesMax);
+  drives_.resize(drives);
+  for (Drive& drive : drives_) {
+    drive.queue.reserve(count);
+    drive.synced = clock.now();
+  }
+}
+
+std::uint32_t NvmeTransfers::writes_free() const noexcept {
+  const auto most = std::max<std::uint32_t>(static_cast<std::uint32_t>(slots_.size() / 2), 1);
+  return std::min(most - std::min(most, writes_), static_cast<std::uint32_t>(free_.size()));
+}
+
+void NvmeTransfers::start(Transfer::Step step, BlockId block) noexcept {
+  TERRACE_ASSERT(!free_.empty(), block);
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
+  Slot& slot = slots_[index];
+  slot.transfer = {};
+  slot.transfer.step = step;
+  slot.transfer.block = block;
+  slot.transfer.nvme_slot = store_.at(block, kNvme0).slot;
+  slot.started = clock_.now();
+  if (slot.transfer.is_write()) ++writes_;
+  started_.push_back(index);
+}
+
+void NvmeTransfers::hand_over() {
+  fresh_.insert(fresh_.end(), started_.begin(), started_.end());
+  started_.clear();
+}
+
+void NvmeTransfers::finish(std::uint32_t index) noexcept {
+  Transfer& transfer = slots_[index].transfer;
+  if (transfer.is_write()) {
+    --writes_;
+    if (transfer.overdue) --late_writes_;
+  }
+  transfer.step = Transfer::Step::idle;
+  transfer.block = kNoBlock;
+  free_.push_back(index);
+}
+
+// ---- Out.
+
+bool NvmeTransfers::follows(const Slot& slot, const Slot& before) const noexcept {
+  return slot.transfer.step == before.transfer.step &&
+         slot.transfer.nvme_slot == before.transfer.nvme_slot + 1 &&
+         drive_of(slot) == drive_of(before);
+}
+
+// Neighbours in order of their start become runs: fetches start reads, and spills writes, in the
+// order of a chain, whose blocks have slots side by side where there was room.
+void NvmeTransfers::form_runs() {
+  Slot* last = nullptr;
+  std::uint32_t length = 0;
+  for (const std::uint32_t index : fresh_) {
+    Slot& slot = slots_[index];
+    slot.next = kNone;
+    slot.sealed = false;
+    ++slot.generation;
+    if (last != nullptr && length < run_blocks_max_ && follows(slot, *last)) {
+      last->next = index;
+      ++length;
+    } else {
+      drives_[drive_of(slot)].queue.push_back(index);
+      length = 1;
+    }
+    last = &slot;
+  }
+  fresh_.clear();
+}
+
+bool NvmeTransfers::submit() {
+  form_runs();
+  bool moved = false;
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) moved |= submit_to(drive);
+  return moved;
+}
+
+bool NvmeTransfers::submit_to(std::uint32_t drive) {
+  std::vector<std::uint32_t>& queue = drives_[drive].queue;
+  BlockDevice& device = tiers_.nvme->device(drive);
+  const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
+  requests_.clear();
+  pieces_.clear();
+  for (std::size_t i = 0; i < std::min(room, queue.size()); ++i)
+    requests_.push_back(request_of(queue[i]));
+  const std::size_t transfers = requests_.size();
+  if (transfers < room && is_sync_due(drives_[drive]))
+    requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
+  if (requests_.empty()) return false;
+  const std::size_t taken = device.submit(requests_);
+  if (taken > transfers) {
+    drives_[drive].syncing = true;
+    drives_[drive].unsynced = false;
+    drives_[drive].synced = clock_.now();
+    tiers_.nvme->index_sync_soon(drive);
+  }
+  queue.erase(queue.begin(),
+              queue.begin() + static_cast<std::ptrdiff_t>(std::min(taken, transfers)));
+  return taken > 0;
+}
+
+bool NvmeTransfers::is_sync_due(const Drive& drive) const noexcept {
+  return drive.unsynced && !drive.syncing && clock_.now() - drive.synced >= kSyncEvery;
+}
+
+// Its further pieces stand in pieces_, which was reserved and so does not move.
+IoRequest NvmeTransfers::request_of(std::uint32_t head) {
+  Slot& first = slots_[head];
+  const std::span<std::byte> record = record_of(first);
+  const bool write = first.transfer.is_write();
+  const std::size_t from = pieces_.size();
+  if (write) seal(first);
+  for (std::uint32_t index = first.next; index != kNone; index = slots_[index].next) {
+    Slot& slot = slots_[index];
+    if (write) seal(slot);
+    const std::span<std::byte> bytes = record_of(slot);
+    pieces_.push_back({bytes.data(), static_cast<std::uint32_t>(bytes.size())});
+  }
+  return IoRequest{
+      .kind = write ? IoRequest::Kind::write : IoRequest::Kind::read,
+      .offset = tiers_.nvme->offset_on_drive(first.transfer.nvme_slot),
+      .data = record.data(),
+      .bytes = static_cast<std::uint32_t>(record.size()),
+      .user_data = tag_of(head, first.generation),
+      .more = std::span(pieces_).subspan(from),
+  };
+}
+
+void NvmeTransfers::seal(Slot& slot) {
+  if (slot.sealed) return;  // the device had no room for it before
+  RecordMeta meta = store_.table().meta(slot.transfer.block);
+  meta.incarnation = store_.events().incarnation();
+  meta.sequence = sequence_++;
+  tiers_.format.seal(record_of(slot), meta);
+  slot.sealed = true;
+}
+
+// ---- In.
+
+bool NvmeTransfers::reap() {
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) collect(drive);
+  if (results_.empty()) return false;
+  // The drives go on while this thread hashes.
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) (void)submit_to(drive);
+  for (const Result& result : results_) retire(result);
+  results_.clear();
+  return true;
+}
+
+void NvmeTransfers::collect(std::uint32_t drive) {
+  std::array<IoResult, kReapMax> results;
+  const std::size_t count = tiers_.nvme->device(drive).reap(results);
+  for (const IoResult& result : std::span(results).first(count)) {
+    if (result.user_data == kSyncTag) {
+      drives_[drive].syncing = false;
+      if (result.os_error != 0) ++failed_syncs_;
+      continue;
+    }
+    const auto head = static_cast<std::uint32_t>(result.user_data);
+    // The device checks that a completion is a request's own: I13.
+    TERRACE_ASSERT(tag_of(head, slots_[head].generation) == result.user_data, head);
+    if (slots_[head].transfer.is_write()) drives_[drive].unsynced = true;
+    results_.push_back({head, result.os_error});
+  }
+}
+
+void NvmeTransfers::retire(const Result& result) {
+  const bool was_run = slots_[result.head].next != kNone;
+  for (std::uint32_t index = result.head; index != kNone;) {
+    Slot& slot = slots_[index];
+    index = slot.next;
+    slot.next = kNone;
+    if (result.os_error != 0 && was_run) {
+      ++slot.generation;
+      drives_[drive_of(slot)].queue.push_back(index_of(slot));
+      continue;
+    }
+    slot.transfer.os_error = result.os_error;
+    if (result.os_error == 0 && !slot.transfer.is_write()) {
+      slot.transfer.verdict =
+          tiers_.format.verify(record_of(slot), store_.table().meta(slot.transfer.block));
+    }
+    ended_.push_back(index_of(slot));
+  }
+}
+
+std::span<const int> NvmeTransfers::wait_fds() {
+  fds_.clear();
+  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) {
+    const int fd = tiers_.nvme->device(drive).wait_fd();
+    if (fd >= 0) fds_.push_back(fd);
+  }
+  return fds_;
+}
+
+}  // namespace terrace::internal

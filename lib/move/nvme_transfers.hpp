@@ -1,0 +1,159 @@
+// Records on their way between DRAM and NVMe: queues, runs, verification.
+//
+// One transfer is one block. Transfers that follow each other in chain and on the drive travel as
+// one run: one request for up to kRunBytes, whose pieces lie in DRAM wherever their slots are. A run
+// that fails is tried again block by block, so that one bad sector costs one block. Whoever starts a
+// transfer holds a pin on both copies until finish().
+// Must never decide what moves. Called by: Mover.
+// Thread rule: functions marked [lock] under the cache's lock, functions marked [pump] by one
+// thread at a time; what both touch is handed over in hand_over() and take_ended().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "index/record.hpp"
+#include "move/block_store.hpp"
+#include "tier/tiers.hpp"
+
+namespace terrace::internal {
+
+struct Transfer {
+  enum class Step : std::uint8_t { idle, reading, scrubbing, writing, indexing };
+  Step step = Step::idle;
+  bool overdue = false;  // the drive has not answered in time; it still may
+  BlockId block = kNoBlock;
+  std::uint32_t nvme_slot = kNoSlot;  // of the block when it started; a copy may be condemned since
+  // How it ended.
+  std::int32_t os_error = 0;
+  Verdict verdict = Verdict::good;
+
+  bool ok() const noexcept { return os_error == 0 && verdict == Verdict::good; }
+  bool is_write() const noexcept { return step == Step::writing || step == Step::indexing; }
+};
+
+class NvmeTransfers {
+ public:
+  // REQUIRES: tiers.nvme is not null.
+  NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock, std::uint32_t queue_depth);
+
+  std::uint32_t run_blocks_max() const noexcept { return run_blocks_max_; }
+  void resume_sequence(std::uint64_t next) noexcept { sequence_ = next; }
+
+  // ---- [lock]
+  bool can_read() const noexcept { return !free_.empty(); }
+  std::uint32_t writes_free() const noexcept;  // writes get at most half of all transfers
+  bool idle() const noexcept { return free_.size() == slots_.size(); }
+  std::uint32_t writes_in_flight() const noexcept { return writes_ - late_writes_; }
+  bool reads_in_flight() const noexcept { return slots_.size() - free_.size() > writes_; }
+
+  // REQUIRES: can_read(), or for a write writes_free() > 0; the block has slots in DRAM and on NVMe.
+  void start(Transfer::Step step, BlockId block) noexcept;
+  void hand_over();  // what was started is the pump's from here on
+  // Calls `end(index)` for each one whose I/O is over; finish() gives it back, then or later.
+  template <class End>
+  bool take_ended(const End& end);
+  void finish(std::uint32_t index) noexcept;
+  Transfer& operator[](std::uint32_t index) noexcept { return slots_[index].transfer; }
+  std::uint32_t take_failed_syncs() noexcept { return std::exchange(failed_syncs_, 0); }
+  // Calls `late(transfer)` once for each one that its drive does not answer, looking once a second.
+  template <class Late>
+  void watch(const Late& late);
+
+  // ---- [pump]
+  bool reap();    // takes results, refills the queues, then verifies what was read
+  bool submit();  // forms runs, seals what is to be written, starts requests
+  std::span<const int> wait_fds();
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(30);
+  static constexpr std::chrono::nanoseconds kWatchEvery = std::chrono::seconds(1);
+
+  struct Slot {
+    Transfer transfer;
+    std::chrono::nanoseconds started{0};  // [lock]
+    // [pump]
+    std::uint32_t next = kNone;  // of the run
+    std::uint32_t generation = 0;
+    bool sealed = false;
+  };
+  struct Result {
+    std::uint32_t head;
+    std::int32_t os_error;
+  };
+  struct Drive {
+    std::vector<std::uint32_t> queue;  // heads of runs to submit, in order
+    bool unsynced = false;             // something was written since the last sync was submitted
+    bool syncing = false;
+    std::chrono::nanoseconds synced{0};
+  };
+
+  std::uint32_t index_of(const Slot& slot) const noexcept {
+    return static_cast<std::uint32_t>(&slot - slots_.data());
+  }
+  std::uint32_t drive_of(const Slot& slot) const noexcept {
+    return tiers_.nvme->drive_of(slot.transfer.nvme_slot);
+  }
+  std::span<std::byte> record_of(const Slot& slot) const noexcept {
+    return tiers_.dram.record(store_.table()[slot.transfer.block].at[kDram0].slot);
+  }
+  bool follows(const Slot& slot, const Slot& before) const noexcept;
+  void form_runs();
+  void collect(std::uint32_t drive);
+  void retire(const Result& result);
+  bool submit_to(std::uint32_t drive);
+  bool is_sync_due(const Drive& drive) const noexcept;
+  IoRequest request_of(std::uint32_t head);
+  void seal(Slot& slot);
+
+  BlockStore& store_;
+  Tiers& tiers_;
+  const Clock& clock_;
+  std::uint32_t run_blocks_max_ = 1;
+  std::uint32_t queue_depth_ = 1;
+
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;      // [lock]
+  std::uint32_t writes_ = 0;             // [lock]
+  std::uint32_t late_writes_ = 0;        // [lock] of these, overdue
+  std::vector<std::uint32_t> started_;   // [lock] decided in this round
+  std::chrono::nanoseconds watched_{0};  // [lock]
+  std::vector<std::uint32_t> fresh_;     // [pump] handed over, not in runs yet
+  std::vector<Drive> drives_;            // [pump]
+  std::vector<Result> results_;          // [pump]
+  std::vector<std::uint32_t> ended_;     // [pump], then [lock]
+  std::uint32_t failed_syncs_ = 0;       // [pump], then [lock]
+  std::vector<IoRequest> requests_;      // [pump] scratch
+  std::vector<IoPiece> pieces_;          // [pump] scratch
+  std::vector<int> fds_;                 // [pump] scratch
+  std::uint64_t sequence_ = 0;           // [pump] of the next record
+};
+
+template <class End>
+bool NvmeTransfers::take_ended(const End& end) {
+  const bool any = !ended_.empty();
+  for (const std::uint32_t index : ended_) end(index);
+  ended_.clear();
+  return any;
+}
+
+template <class Late>
+void NvmeTransfers::watch(const Late& late) {
+  const std::chrono::nanoseconds now = clock_.now();
+  if (idle() || now - watched_ < kWatchEvery) return;
+  watched_ = now;
+  for (Slot& slot : slots_) {
+    Transfer& transfer = slot.transfer;
+    const bool waits =
+        transfer.step != Transfer::Step::idle && transfer.step != Transfer::Step::indexing;
+    if (!waits || transfer.overdue || now - slot.started < kAnswerMax) continue;
+    transfer.overdue = true;
+    if (transfer.is_write()) ++late_writes_;
+    late(transfer);
+  }
+}
+
+}  // namespace terrace::internal

@@ -1,0 +1,249 @@
+// The NVMe tier under a real cache: runs, several drives, drives that fail, write budget, scrub.
+#include <algorithm>
+#include <fstream>
+
+#include "cache/harness.hpp"
+#include "cache/test_device.hpp"
+
+namespace terrace::test {
+namespace {
+
+constexpr std::uint64_t kRecordBytes = 8 * KiB;  // of the toy layout
+
+class TestClock final : public Clock {
+ public:
+  Time now() const noexcept override { return now_; }
+  void advance(Time by) { now_ += by; }
+
+ private:
+  Time now_{1s};
+};
+
+class NvmeTest : public testing::Test {
+ protected:
+  Options options(std::size_t drives = 1, std::uint64_t bytes_each = 4 * MiB) {
+    Options options = toy_options(48, 48);
+    for (std::size_t i = 0; i < drives; ++i)
+      options.nvme_paths.push_back(folder_ / ("drive" + std::to_string(i)).c_str());
+    options.nvme_bytes = drives * bytes_each;
+    options.block_device = control_.opener();
+    options.clock = clock_;
+    return options;
+  }
+
+  static const PlaceStats& nvme(const Stats& stats) { return stats.places[kNvme0]; }
+
+  // 40 blocks of 8 tokens, and the one token that is always computed.
+  static Tokens prompt(std::uint32_t first = 1000) { return tokens_from(first, 321); }
+
+  void flip(const std::string& path, std::uint64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 0x10));
+    ASSERT_TRUE(file.good());
+  }
+
+  TemporaryFolder folder_;
+  DeviceControl control_;
+  std::shared_ptr<TestClock> clock_ = std::make_shared<TestClock>();
+};
+
+TEST_F(NvmeTest, ConsecutiveBlocksTravelAsOneRequest) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  EXPECT_EQ(nvme(engine.cache().stats()).used_blocks, 40u);
+  EXPECT_LE(control_.writes, 5u);
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 320u);
+  EXPECT_LE(control_.reads, 5u);
+}
+
+TEST_F(NvmeTest, I12OneBadSectorOfARunCostsOneBlock) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  engine.drop({kHbm0, kDram0});
+  const std::uint64_t bad = 20 * kRecordBytes + 4096;
+  control_.verdict = [bad](const std::string&, const IoRequest& request) {
+    const bool hit = request.offset <= bad && bad < request.offset + bytes_of(request);
+    return hit && request.kind == IoRequest::Kind::read ? EIO : 0;
+  };
+  EXPECT_EQ(engine.serve(prompt()).cached_tokens, 160u) << "the 20 blocks before the bad one";
+  EXPECT_EQ(nvme(engine.cache().stats()).io_errors, 1u);
+  EXPECT_EQ(nvme(engine.cache().stats()).quarantined_blocks, 1u);
+  // It was computed again and written elsewhere; the ones behind it were never lost.
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 320u);
+}
+
+TEST_F(NvmeTest, SeveralDrivesShareTheBlocksAndAreWarmAfterARestart) {
+  std::vector<std::uint64_t> bytes(3);
+  control_.verdict = [&](const std::string& path, const IoRequest& request) {
+    if (request.kind == IoRequest::Kind::write)
+      bytes[static_cast<std::size_t>(path[path.find("drive") + 5] - '0')] += bytes_of(request);
+    return 0;
+  };
+  {
+    ToyEngine engine(options(3));
+    for (std::uint32_t i = 0; i < 6; ++i) engine.serve(prompt(i * 1000));
+    EXPECT_EQ(engine.cache().stats().nvme_drives, 3u);
+    for (const std::uint64_t written : bytes) EXPECT_GE(written, 40 * kRecordBytes);
+    ASSERT_TRUE(engine.cache().close());
+  }
+  ToyEngine engine(options(3));
+  EXPECT_EQ(engine.cache().stats().recovered_blocks, 240u);
+  for (std::uint32_t i = 0; i < 6; ++i)
+    EXPECT_EQ(engine.serve(prompt(i * 1000)).cached_by_place[kNvme0], 320u);
+}
+
+TEST_F(NvmeTest, I21WhatWasWrittenIsSyncedWithinSeconds) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  EXPECT_EQ(control_.syncs, 0u);
+  for (int i = 0; i < 7; ++i) {
+    clock_->advance(1s);
+    engine.cache().poll();
+  }
+  EXPECT_EQ(control_.syncs, 1u);
+  for (int i = 0; i < 20; ++i) {
+    clock_->advance(1s);
+    engine.cache().poll(1ms);
+  }
+  EXPECT_EQ(control_.syncs, 1u) << "nothing was written since";
+}
+
+TEST_F(NvmeTest, OneDirectoryTwiceIsRefused) {
+  Options twice = options();
+  twice.nvme_paths.push_back(twice.nvme_paths.front());
+  twice.nvme_bytes *= 2;
+  const auto cache = Cache::open(twice, toy_layout());
+  ASSERT_FALSE(cache);
+  EXPECT_EQ(cache.error().code, Code::invalid_argument);
+}
+
+TEST_F(NvmeTest, ADriveThatFailsLeavesTheOthersInService) {
+  ToyEngine engine(options(2));
+  for (std::uint32_t i = 0; i < 4; ++i) engine.serve(prompt(i * 1000));
+  const std::uint32_t before = nvme(engine.cache().stats()).used_blocks;
+  EXPECT_EQ(before, 160u);
+  control_.verdict = [](const std::string& path, const IoRequest&) {
+    return path.find("drive1") != std::string::npos ? EIO : 0;
+  };
+  for (int round = 0; round < 12; ++round) {
+    engine.drop({kHbm0, kDram0});
+    for (std::uint32_t i = 0; i < 4; ++i) engine.serve(prompt(i * 1000));
+  }
+  const Stats stats = engine.cache().stats();
+  EXPECT_EQ(stats.nvme_drives_failed, 1u);
+  EXPECT_EQ(nvme(stats).quarantined_blocks * 2, nvme(stats).capacity_blocks);
+  // All that is asked for has moved to the drive that works.
+  engine.drop({kHbm0, kDram0});
+  for (std::uint32_t i = 0; i < 4; ++i)
+    EXPECT_EQ(engine.serve(prompt(i * 1000)).cached_by_place[kNvme0], 320u);
+}
+
+TEST_F(NvmeTest, WithoutAnyDriveTheCacheGoesOn) {
+  ToyEngine engine(options(2));
+  control_.verdict = [](const std::string&, const IoRequest&) { return EIO; };
+  for (std::uint32_t i = 0; i < 20; ++i) engine.serve(prompt(i * 1000));
+  EXPECT_EQ(engine.cache().stats().nvme_drives_failed, 2u);
+  EXPECT_GT(engine.cache().stats().nvme_shed_blocks, 0u);
+  EXPECT_EQ(engine.cache().stats().spill_backlog_blocks, 0u);
+  EXPECT_EQ(engine.serve(prompt(19 * 1000)).cached_by_place[kHbm0], 320u);
+}
+
+TEST_F(NvmeTest, I24AFullFileSystemIsNoReasonToGiveUpADrive) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  control_.verdict = [](const std::string&, const IoRequest& request) {
+    return request.kind == IoRequest::Kind::write ? ENOSPC : 0;
+  };
+  for (std::uint32_t i = 1; i < 5; ++i) engine.serve(prompt(i * 10000));
+  EXPECT_EQ(engine.cache().stats().nvme_drives_failed, 0u);
+  EXPECT_GT(nvme(engine.cache().stats()).io_errors, 0u);
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 320u) << "reads go on";
+}
+
+// I18: a drive that does not answer costs its blocks, not the request.
+TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
+  ToyEngine engine(options());
+  engine.serve(prompt());
+  engine.drop({kHbm0, kDram0});
+  control_.hang = true;
+  FetchOp fetch;
+  ASSERT_TRUE(engine.model().fetch(engine.model().match(prompt()).value(), fetch));
+  for (int i = 0; i < 10; ++i) engine.cache().poll();
+  EXPECT_FALSE(fetch.done());
+  for (int i = 0; i < 40 && !fetch.done(); ++i) {
+    clock_->advance(1s);
+    engine.cache().poll();
+  }
+  ASSERT_TRUE(fetch.done());
+  EXPECT_TRUE(fetch.take_lease().slots().empty());
+  EXPECT_GT(nvme(engine.cache().stats()).io_errors, 0u);
+  control_.hang = false;
+  EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 0u) << "what was given up stays so";
+  engine.wait_until_unpinned();  // the late answers
+}
+
+TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {
+  Options limited = options(1, 16 * MiB);
+  limited.nvme_write_bytes_per_day = 24 * 100 * kRecordBytes;  // 100 records at once
+  ToyEngine engine(limited);
+  const auto written = [&] { return nvme(engine.cache().stats()).stored_blocks; };
+  for (std::uint32_t i = 0; i < 20; ++i) engine.serve(prompt(i * 1000));
+  // All comers, until the bucket is half empty; then only what shares its counters with others.
+  EXPECT_GE(written(), 50u);
+  EXPECT_LE(written(), 70u);
+  EXPECT_GT(engine.cache().stats().nvme_shed_blocks, 0u);
+  EXPECT_EQ(engine.cache().stats().spill_backlog_blocks, 0u);
+  // A prompt that comes again gets in; newcomers do not.
+  engine.serve(prompt(19 * 1000));
+  EXPECT_GE(written(), 70u);
+  const std::uint64_t before = written();
+  engine.serve(prompt(50000));
+  EXPECT_EQ(written(), before);
+  for (int i = 0; i < 10; ++i) engine.serve(prompt(19 * 1000));
+  EXPECT_LE(written(), 100u);
+  EXPECT_LE(control_.bytes_written, 100 * kRecordBytes);
+  // The bucket fills again with time.
+  clock_->advance(std::chrono::hours(2));
+  engine.serve(prompt(60000));
+  EXPECT_GE(written(), before + 40);
+}
+
+TEST_F(NvmeTest, WhatWasNotAdmittedIsServedFromDram) {
+  Options limited = options();
+  limited.nvme_write_bytes_per_day = 1;
+  ToyEngine engine(limited);
+  engine.serve(prompt());
+  EXPECT_EQ(control_.writes, 0u);
+  engine.drop({kHbm0});
+  EXPECT_EQ(engine.serve(prompt()).cached_by_place[kDram0], 320u);
+}
+
+TEST_F(NvmeTest, AScrubFindsDamageBeforeAnybodyAsks) {
+  Options scrubbed = options();
+  scrubbed.nvme_scrub_bytes_per_second = 100 * kRecordBytes;
+  ToyEngine engine(scrubbed);
+  engine.serve(prompt());
+  engine.drop({kHbm0, kDram0});
+  flip(folder_ / "drive0/blocks.dat", 30 * kRecordBytes + 4096 + 17);
+  for (int i = 0; i < 2000; ++i) {
+    clock_->advance(1ms);
+    engine.cache().poll(100us);
+  }
+  const Stats stats = engine.cache().stats();
+  EXPECT_GT(stats.scrubbed_blocks, 40u);
+  EXPECT_LE(stats.scrubbed_blocks, 201u) << "100 a second, two seconds";
+  EXPECT_EQ(nvme(stats).corrupt_blocks, 1u);
+  EXPECT_EQ(nvme(stats).quarantined_blocks, 1u);
+  EXPECT_EQ(stats.queries, 1u) << "scrubbing is nobody's request";
+  EXPECT_LE(stats.places[kDram0].used_blocks, 1u) << "what was only looked at does not stay";
+  EXPECT_EQ(engine.serve(prompt()).cached_tokens, 240u);
+}
+
+}  // namespace
+}  // namespace terrace::test
