@@ -24,6 +24,7 @@ enum class Fault : std::uint8_t {
   latency_spike,
   lost_request,
   sync_error,
+  drive_death,
   // What is on the drive is not what was written, and nobody says so.
   flip_at_rest,
   flip_on_read,
@@ -50,6 +51,7 @@ enum class Fault : std::uint8_t {
   no_pinning,
   no_stream,
   no_drive,
+  dead_drive,
   // The process, the machine.
   kill,
   power_cut,

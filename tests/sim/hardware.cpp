@@ -1,5 +1,6 @@
 #include "sim/hardware.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,8 @@ Result<std::unique_ptr<BlockDevice>> Hardware::open_drive(const BlockDeviceOptio
   world_.step();
   if (world_.strikes(Fault::no_drive))
     return fail(Code::io_error, "the simulated file system is too small", ENOSPC);
+  if (world_.strikes(Fault::dead_drive))
+    return fail(Code::io_error, "the simulated drive is broken", EIO);
   const std::string directory = directory_of(options.path);
   Drive& drive = drives_[directory];
   if (drive.media == nullptr || !std::filesystem::exists(options.path)) {
@@ -42,20 +45,33 @@ std::unique_ptr<internal::SlotIndex> Hardware::open_index(const std::string& pat
 
 void Hardware::crash(Crash how) {
   last_crash_ = how;
+  durable_until_ = Clock::Time::max();
   for (auto& [directory, drive] : drives_) {
     drive.media = std::make_shared<Media>(*drive.media);
-    if (drive.user != nullptr) drive.user->tear_into(*drive.media, random_);
+    if (drive.user != nullptr) {
+      drive.user->tear_into(*drive.media, random_);
+      durable_until_ = std::min(durable_until_, drive.durable_until);
+    }
     if (how == Crash::power_cut) drive.media->lose_power(random_);
     drive.user = nullptr;
   }
   updates_lost_ = 0;
   for (auto& [directory, index] : indexes_) {
-    if (index.user != nullptr) index.user->work();
+    if (index.user != nullptr) {
+      index.user->work();
+      updates_lost_ += index.user->queued();
+      durable_until_ = std::min(durable_until_, index.durable_until);
+    }
     index.image = std::make_shared<IndexImage>(*index.image);
-    if (index.user != nullptr) updates_lost_ += index.user->queued();
     if (how == Crash::power_cut) index.image->lose_power(random_);
     index.user = nullptr;
   }
+}
+
+std::uint64_t Hardware::bytes_written() const {
+  std::uint64_t sectors = 0;
+  for (const auto& [directory, drive] : drives_) sectors += drive.media->landed();
+  return sectors * kSectorBytes;
 }
 
 void Hardware::wear() {

@@ -32,6 +32,11 @@ class Hardware {
   Crash last_crash() const { return last_crash_; }
   // What the last crash took of the indexes' queues.
   std::uint64_t updates_lost() const { return updates_lost_; }
+  // What was completed before that, on all drives and in all indexes in use, was durable when the
+  // crash came.
+  Clock::Time durable_until() const { return durable_until_; }
+  // By all drives, ever.
+  std::uint64_t bytes_written() const;
   // Damage that happens to data at rest, under a living cache too.
   void wear();
 
@@ -42,6 +47,7 @@ class Hardware {
   std::map<std::string, IndexFolder> indexes_;  // likewise
   Crash last_crash_ = Crash::kill;
   std::uint64_t updates_lost_ = 0;
+  Clock::Time durable_until_{0};
 };
 
 }  // namespace terrace::sim

@@ -23,9 +23,11 @@ constexpr std::uint64_t PlaceStats::*kPlaceCounters[] = {
     &PlaceStats::bytes_written,  &PlaceStats::io_errors,      &PlaceStats::corrupt_blocks,
 };
 constexpr std::uint64_t Stats::*kCounters[] = {
-    &Stats::queries,          &Stats::query_tokens,     &Stats::query_blocks,
-    &Stats::miss_tokens,      &Stats::miss_blocks,      &Stats::failed_blocks,
-    &Stats::committed_blocks, &Stats::duplicate_blocks, &Stats::recovered_blocks,
+    &Stats::nvme_shed_blocks, &Stats::nvme_bytes_worn,  &Stats::scrubbed_blocks,
+    &Stats::index_failures,   &Stats::queries,          &Stats::query_tokens,
+    &Stats::query_blocks,     &Stats::miss_tokens,      &Stats::miss_blocks,
+    &Stats::failed_blocks,    &Stats::committed_blocks, &Stats::duplicate_blocks,
+    &Stats::recovered_blocks,
 };
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
@@ -44,6 +46,8 @@ Life::Life(const Surroundings& around, const Sizes& sizes, std::uint64_t incarna
       buffers_(around.universe.layout().block_bytes()),
       device_(std::make_shared<SimCopyEngine>(around.world, around.world.luck().next() | 1)),
       mirror_(std::make_unique<Mirror>(around.world, around.universe, incarnation)),
+      born_(around.world.now()),
+      written_before_(around.hardware.bytes_written()),
       given_(around.universe.block_count(), false) {}
 
 std::unique_ptr<Life> Life::open(const Surroundings& around, const Sizes& sizes,
@@ -65,6 +69,8 @@ Options Life::options() {
     // As a directory divides its bytes: something fixed, and 32 bytes a record for the file system.
     options.nvme_bytes = sizes_.disks * (64 * KiB + sizes_.nvme_blocks * (record_bytes + 32));
   }
+  options.nvme_write_bytes_per_day = sizes_.write_bytes_per_day;
+  options.nvme_scrub_bytes_per_second = sizes_.scrub_bytes_per_second;
   options.huge_pages = false;
   options.prefault = false;
   options.io_queue_depth = sizes_.queue_depth;
@@ -83,7 +89,8 @@ bool Life::open_cache() {
   const auto refusals = [this] {
     const FaultPlan& faults = world().faults();
     return faults.hits(Fault::no_device_memory) + faults.hits(Fault::no_stream) +
-           faults.hits(Fault::no_drive);
+           faults.hits(Fault::no_drive) + faults.hits(Fault::dead_drive) +
+           faults.hits(Fault::drive_death) + faults.hits(Fault::lost_request);
   };
   const std::uint64_t refusals_before = refusals();
   internal::CoreSeams seams{.slot_index = {}, .incarnation = incarnation_};
@@ -191,6 +198,7 @@ void Life::observe() {
   const Stats stats = cache_->stats();
   check_slots(stats);
   check_counters(stats);
+  check_drives(stats);
   last_ = stats;
 }
 
@@ -208,6 +216,18 @@ void Life::check_slots(const Stats& stats) {
     world().check(place == kHbm0 || at.used_blocks <= mirror_->present(place),
                   "I16: a slot is in use by no copy");
   }
+}
+
+// I16: endurance. An hour's share may come at once.
+void Life::check_drives(const Stats& stats) {
+  const std::uint32_t drives = sizes_.nvme_blocks > 0 ? sizes_.disks : 0;
+  world().check(stats.nvme_drives == drives, "a drive is not counted");
+  world().check(stats.nvme_drives_failed == 0 || may_fail(), "a drive failed for no reason");
+  if (sizes_.write_bytes_per_day == 0 || may_fail()) return;
+  const double hours = std::chrono::duration<double>(world().now() - born_).count() / 3600;
+  const double budget = static_cast<double>(sizes_.write_bytes_per_day) / 24 * (1 + hours);
+  const std::uint64_t written = around_.hardware.bytes_written() - written_before_;
+  world().check(static_cast<double>(written) <= budget, "more is written than the budget allows");
 }
 
 // Every arrival and departure is counted, in the statistics as in the events.

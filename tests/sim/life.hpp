@@ -28,6 +28,8 @@ struct Sizes {
   std::uint32_t queue_depth = 1;
   std::uint32_t fetches_max = 1;
   std::uint32_t layer_copy_bytes = 1;
+  std::uint64_t write_bytes_per_day = 0;
+  std::uint64_t scrub_bytes_per_second = 0;
   bool with_index = false;
   // Everything that there is fits everywhere: then nothing may ever be lost.
   bool roomy = false;
@@ -99,6 +101,7 @@ class Life {
   bool open_cache();
   void check_slots(const Stats& stats);
   void check_counters(const Stats& stats);
+  void check_drives(const Stats& stats);
   void check_traffic(PlaceId place, const PlaceStats& at);
 
   const Surroundings around_;
@@ -116,6 +119,8 @@ class Life {
   std::vector<StreamId> streams_;
   PoolId pool_id_;
   Stats last_;
+  const Clock::Time born_;
+  const std::uint64_t written_before_;  // to the drives
   BlockSet given_;
   std::uint64_t fetches_ = 0;
   std::uint64_t fetch_tokens_ = 0;

@@ -22,6 +22,7 @@ Mirror::Mirror(World& world, const Universe& universe, std::uint64_t incarnation
       incarnation_(incarnation),
       states_(universe.block_count()),
       failures_(universe.block_count(), 0),
+      on_nvme_since_(universe.block_count()),
       durable_(universe.block_count(), false),
       suspect_(universe.block_count(), false) {}
 
@@ -73,9 +74,19 @@ void Mirror::follow(const Event& event) {
   const bool is_too_late = is_from_beyond && event.time_ns > world_.crash_time().count();
   if (event.place != kNvme0 || is_too_late) return;
   if (event.from != BlockState::absent) suspect_[*block] = false;
-  if (event.to == BlockState::resident) return;
+  if (event.to == BlockState::resident) {
+    on_nvme_since_[*block] = Clock::Time(event.time_ns);
+    return;
+  }
   durable_[*block] = false;
   if (survivors_) (*survivors_)[*block] = false;
+}
+
+BlockSet Mirror::durable(Clock::Time until) const {
+  BlockSet set = survivors();
+  for (std::size_t i = 0; i < set.size(); ++i)
+    set[i] = set[i] && (durable_[i] || on_nvme_since_[i] < until);
+  return set;
 }
 
 std::uint32_t Mirror::count(PlaceId place, BlockState state) const {

@@ -38,8 +38,9 @@ class Mirror {
 
   // What was on NVMe when the process died, if it has.
   BlockSet survivors() const { return survivors_ ? *survivors_ : residents(kNvme0); }
-  // Blocks that were on NVMe when it was last synced, and have not left since.
-  const BlockSet& durable() const { return durable_; }
+  // Blocks that were on NVMe when it was last synced, or had come there before `until`, and have not
+  // left since.
+  BlockSet durable(Clock::Time until = Clock::Time{0}) const;
   void set_durable(BlockSet durable) { durable_ = std::move(durable); }
   // Blocks on NVMe of which only the header was seen since a crash: the rest may be torn.
   const BlockSet& suspect() const { return suspect_; }
@@ -60,6 +61,7 @@ class Mirror {
   std::vector<std::uint32_t> failures_;
   std::array<std::uint64_t, kPlaceCount> arrivals_{};
   std::array<std::uint64_t, kPlaceCount> departures_{};
+  std::vector<Clock::Time> on_nvme_since_;
   BlockSet durable_;
   BlockSet suspect_;
   std::optional<BlockSet> survivors_;

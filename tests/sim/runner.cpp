@@ -7,6 +7,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "sim/folder.hpp"
+
 namespace terrace::sim {
 namespace {
 
@@ -17,8 +19,8 @@ struct Message {
 };
 static_assert(sizeof(Message) <= 4096 && std::is_trivially_copyable_v<Message>);
 
-[[noreturn]] void run_and_exit(const Config& config, int pipe) {
-  const Outcome outcome = Scenario(config).run();
+[[noreturn]] void run_and_exit(const Config& config, const std::string& folder, int pipe) {
+  const Outcome outcome = Scenario(config, folder).run();
   Message message;
   message.coverage = outcome.coverage;
   std::strncpy(message.failure, outcome.failure.c_str(), sizeof message.failure - 1);
@@ -55,11 +57,17 @@ bool fails(const Config& config) {
 
 }  // namespace
 
+Outcome run_here(const Config& config) {
+  const Folder folder;
+  return Scenario(config, folder.path()).run();
+}
+
 Outcome run_in_child(const Config& config) {
+  const Folder folder;  // of the parent, who outlives whatever happens
   int pipe[2];
   if (::pipe(pipe) != 0) return {{}, "no pipe"};
   const pid_t child = ::fork();
-  if (child == 0) run_and_exit(config, pipe[1]);
+  if (child == 0) run_and_exit(config, folder.path(), pipe[1]);
   ::close(pipe[1]);
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) return {{}, "no child process"};

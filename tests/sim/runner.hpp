@@ -10,6 +10,7 @@
 
 namespace terrace::sim {
 
+Outcome run_here(const Config& config);
 Outcome run_in_child(const Config& config);
 // Fewer operations and fewer kinds of faults, as long as it still fails. Bounded: a few dozen runs.
 Config shrink(const Config& config);

@@ -31,12 +31,13 @@ std::uint64_t count(const BlockSet& set) {
 
 }  // namespace
 
-Scenario::Scenario(const Config& config)
+Scenario::Scenario(const Config& config, const std::string& folder)
     : config_(config),
       world_(config),
       random_(config.seed, "scenario"),
       universe_(Random(config.seed, "universe")),
-      hardware_(world_) {
+      hardware_(world_),
+      folder_(folder) {
   legacy_.warm = legacy_.durable = legacy_.suspect = BlockSet(universe_.block_count(), false);
   sizes_ = any_sizes();
   tasks_max_ = random_.between(1, 6);
@@ -80,11 +81,17 @@ Sizes Scenario::any_sizes() {
     sizes.dram_blocks = has_dram ? all + kDramBlocksMin : 0;
     sizes.nvme_blocks = has_nvme ? all + kNvmeBlocksMin : 0;
   } else {
-    sizes.hbm_blocks = has_hbm ? random_.between(1, all) : 0;
+    sizes.hbm_blocks = has_hbm ? 1 + random_.below(random_.one_in(2) ? all : 16) : 0;
     sizes.dram_blocks = has_dram ? random_.between(has_nvme ? kDramBlocksMin : 1, all) : 0;
     sizes.nvme_blocks = has_nvme ? kNvmeBlocksMin + random_.below(random_.one_in(2) ? all : 8) : 0;
   }
   sizes.pool_slots = !has_hbm || random_.one_in(3) ? random_.between(4, 40) : 0;
+  sizes.disks = random_.one_in(2) ? 1 : random_.between(2, 3);
+  const std::uint64_t record_bytes = universe_.record_bytes();
+  if (has_nvme && !sizes.roomy && random_.one_in(4))
+    sizes.write_bytes_per_day = record_bytes * random_.skewed(24, 8);
+  if (has_nvme && random_.one_in(3))
+    sizes.scrub_bytes_per_second = record_bytes * random_.skewed(1, 12);
   sizes.queue_depth = random_.between(1, 24);
   sizes.fetches_max = random_.between(1, 8);
   sizes.layer_copy_bytes = static_cast<std::uint32_t>(random_.skewed(64, 8));
@@ -105,7 +112,7 @@ void Scenario::resize() {
 // ---- Lives.
 
 void Scenario::begin_life() {
-  const Life::Surroundings around{world_, universe_, hardware_, coverage_, folder_.path()};
+  const Life::Surroundings around{world_, universe_, hardware_, coverage_, folder_};
   life_.reset();
   for (int tries = 0; life_ == nullptr && tries < 200 && !world_.failed(); ++tries) {
     const FaultPlan before = world_.faults();
@@ -127,7 +134,8 @@ void Scenario::check_legacy(const FaultPlan& before) {
   if (!life_->mirror().knows()) return;
   const BlockSet found = life_->mirror().residents(kNvme0);
   const auto unread = [](const FaultPlan& faults) {
-    return faults.hits(Fault::read_error) + faults.hits(Fault::lost_request);
+    return faults.hits(Fault::read_error) + faults.hits(Fault::lost_request) +
+           faults.hits(Fault::drive_death) + faults.hits(Fault::dead_drive);
   };
   const bool was_cut = sizes_.nvme_blocks < legacy_.nvme_blocks;
   const bool all_is_read = unread(world_.faults()) == unread(before);
@@ -139,7 +147,8 @@ void Scenario::check_legacy(const FaultPlan& before) {
     coverage_.warm_expected += expected;
     coverage_.warm_found += warm;
   }
-  world_.check(!legacy_.is_orderly || count(without(found, legacy_.warm)) == 0,
+  const bool is_orderly = legacy_.is_orderly && world_.faults().failures() == 0;
+  world_.check(!is_orderly || count(without(found, legacy_.warm)) == 0,
                "a block that had been dropped is back after a restart");
   const BlockSet suspect = without(found, without(legacy_.warm, legacy_.suspect));
   life_->set_suspect(suspect);
@@ -176,11 +185,12 @@ void Scenario::end_life(bool at_rest) {
 void Scenario::bury() {
   life_->mirror().read(life_->cache());
   legacy_.warm = life_->mirror().survivors();
-  legacy_.durable = life_->mirror().durable();
+  legacy_.durable =
+      life_->mirror().durable(world_.crashed() ? hardware_.durable_until() : Clock::Time{0});
   legacy_.suspect = life_->mirror().suspect();
   legacy_.may_miss = 0;
   // Without an index, recovery finds every record that nobody has overwritten.
-  legacy_.is_orderly = !world_.crashed() && sizes_.with_index && world_.faults().failures() == 0;
+  legacy_.is_orderly = !world_.crashed() && sizes_.with_index;
   tasks_.clear();
   life_.reset();
   if (world_.crashed()) restart();

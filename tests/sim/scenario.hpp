@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "cache/harness.hpp"
 #include "sim/life.hpp"
 #include "sim/task.hpp"
 
@@ -21,7 +20,8 @@ struct Outcome {
 
 class Scenario {
  public:
-  explicit Scenario(const Config& config);
+  // `folder` is empty; what is left in it is the caller's to remove.
+  Scenario(const Config& config, const std::string& folder);
   Outcome run();
 
  private:
@@ -32,7 +32,7 @@ class Scenario {
     BlockSet suspect;            // found by its header, and not read since
     std::uint64_t may_miss = 0;  // updates of the index that died in its queue
     std::uint32_t nvme_blocks = 0;
-    bool is_orderly = false;  // closed, and nothing had failed: nothing else may be there
+    bool is_orderly = false;  // closed: where nothing failed, nothing else may be there
   };
 
   Sizes any_sizes();
@@ -63,7 +63,7 @@ class Scenario {
   Random random_;
   Universe universe_;
   Hardware hardware_;
-  test::TemporaryFolder folder_;
+  const std::string folder_;
   Coverage coverage_;
   Sizes sizes_;
   std::uint32_t tasks_max_ = 1;

@@ -47,6 +47,7 @@ SimDisk::SimDisk(World& world, Drive& drive, const BlockDeviceOptions& options)
       depth_(options.queue_depth_max),
       buffers_(options.buffers) {
   drive_.user = this;
+  drive_.durable_until = Clock::Time{0};
 }
 
 // Whatever is in flight may still move its bytes now, and never afterwards.
@@ -102,8 +103,9 @@ SimDisk::Flight SimDisk::launch_sync(Flight flight) {
   flight.pieces.clear();
   flight.seal = seal_of(flight.pieces);
   flight.syncs_through = media_->landed();
+  flight.submitted = world_.now();
   flight.due += Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 9)));
-  if (world_.strikes(Fault::sync_error)) flight.os_error = EIO;
+  if (is_dead_ || world_.strikes(Fault::sync_error)) flight.os_error = EIO;
   return flight;
 }
 
@@ -141,6 +143,8 @@ void SimDisk::draw_fate(Flight& flight) {
     flight.due += 100s + 1s * world_.luck().below(200);
     flight.os_error = ETIMEDOUT;
   }
+  if (world_.strikes(Fault::drive_death)) is_dead_ = true;
+  if (is_dead_) flight.os_error = EIO;
   if (world_.strikes(write ? Fault::write_error : Fault::read_error)) flight.os_error = EIO;
   if (write && world_.strikes(Fault::drive_full)) flight.os_error = ENOSPC;
   if (write && world_.strikes(Fault::torn_and_told)) {
@@ -190,7 +194,9 @@ void SimDisk::land(Flight& flight) {
 // No more becomes durable than what the contract says.
 void SimDisk::land_sync(Flight& flight) {
   if (world_.crashed()) flight.os_error = EIO;
-  if (flight.os_error == 0) media_->sync_through(flight.syncs_through);
+  if (flight.os_error != 0) return;
+  media_->sync_through(flight.syncs_through);
+  drive_.durable_until = flight.submitted;
 }
 
 // I8: nobody touches what belongs to the drive.
@@ -242,9 +248,10 @@ void SimDisk::haunt() {
 
 Result<void> SimDisk::sync() {
   world_.step();
-  if (world_.crashed() || world_.strikes(Fault::sync_error))
+  if (world_.crashed() || is_dead_ || world_.strikes(Fault::sync_error))
     return fail(Code::io_error, "the simulated drive cannot sync", EIO);
   media_->sync();
+  drive_.durable_until = world_.now();
   return {};
 }
 

@@ -22,6 +22,8 @@ class SimDisk;
 struct Drive {
   std::shared_ptr<Media> media;
   const SimDisk* user = nullptr;
+  // What was completed before is durable. Of the present user.
+  Clock::Time durable_until{0};
 };
 
 class SimDisk final : public BlockDevice {
@@ -54,7 +56,9 @@ class SimDisk final : public BlockDevice {
     std::vector<IoPiece> pieces;
     std::uint64_t seal;  // of its memory, as it must stay while it is in flight
     Clock::Time due;
-    std::uint64_t syncs_through = 0;  // of a sync: what had landed when it was submitted
+    // Of a sync: when it was submitted, and what had landed then.
+    Clock::Time submitted{0};
+    std::uint64_t syncs_through = 0;
     int os_error = 0;
     Harm harm = Harm::none;
   };
@@ -79,6 +83,7 @@ class SimDisk final : public BlockDevice {
   const std::span<std::byte> buffers_;
   std::vector<Flight> flights_;
   std::uint64_t writes_ = 0;
+  bool is_dead_ = false;        // from now on everything fails
   std::vector<Flight> ghosts_;  // of the canary: reads that will write once more
 };
 

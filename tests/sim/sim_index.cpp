@@ -20,6 +20,8 @@ void IndexImage::State::apply(const IndexUpdate& update) {
     case Kind::complete:
       complete = true;
       return;
+    case Kind::sync:
+      return;
   }
 }
 
@@ -75,6 +77,7 @@ std::vector<std::byte>& IndexImage::any_entry(Random& random) {
 SimIndex::SimIndex(World& world, IndexFolder& folder)
     : world_(world), folder_(folder), image_(folder.image) {
   folder_.user = this;
+  folder_.durable_until = Clock::Time{0};
 }
 
 SimIndex::~SimIndex() {
@@ -117,20 +120,34 @@ bool SimIndex::push(IndexUpdate update) {
     --full_for_;
     return false;
   }
-  const auto takes = Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(1'000, 12)));
-  queue_.push_back({world_.now() + takes, std::move(update)});
+  enqueue(std::move(update));
   return true;
 }
 
+// In the queue behind all that it is to make durable.
+void SimIndex::sync_soon() {
+  if (!given_up_) enqueue({Kind::sync, 0, {}});
+}
+
+void SimIndex::enqueue(IndexUpdate update) {
+  const auto takes = Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(1'000, 12)));
+  queue_.push_back({world_.now(), world_.now() + takes, std::move(update)});
+}
+
 void SimIndex::drain(Clock::Time until) {
-  while (!queue_.empty() && queue_.front().due <= until) {
-    if (given_up_ || world_.strikes(Fault::index_update_lost)) {
-      ++failures_;
-      give_up();
-    } else {
-      image_->apply(queue_.front().update);
-    }
-    queue_.pop_front();
+  for (; !queue_.empty() && queue_.front().due <= until; queue_.pop_front()) write(queue_.front());
+}
+
+void SimIndex::write(const Queued& queued) {
+  if (queued.update.kind == Kind::sync) {
+    if (given_up_) return;
+    image_->flush();
+    folder_.durable_until = queued.pushed;
+  } else if (given_up_ || world_.strikes(Fault::index_update_lost)) {
+    ++failures_;
+    give_up();
+  } else {
+    image_->apply(queued.update);
   }
 }
 
@@ -138,6 +155,7 @@ void SimIndex::drain(Clock::Time until) {
 void SimIndex::give_up() {
   given_up_ = true;
   image_->clear();
+  folder_.durable_until = Clock::Time::max();
 }
 
 Result<void> SimIndex::mark_complete() {
@@ -152,6 +170,7 @@ Result<void> SimIndex::flush() {
   if (!given_up_ && (world_.crashed() || world_.strikes(Fault::index_flush_error))) give_up();
   if (given_up_) return fail(Code::io_error, "the simulated index could not be written");
   image_->flush();
+  folder_.durable_until = world_.now();
   return {};
 }
 

@@ -16,7 +16,7 @@
 namespace terrace::sim {
 
 struct IndexUpdate {
-  enum class Kind : std::uint8_t { put, erase, complete };
+  enum class Kind : std::uint8_t { put, erase, complete, sync };
   Kind kind = Kind::put;
   std::uint32_t slot = 0;
   std::vector<std::byte> header{};
@@ -60,6 +60,7 @@ class SimIndex;
 struct IndexFolder {
   std::shared_ptr<IndexImage> image = std::make_shared<IndexImage>();
   SimIndex* user = nullptr;
+  Clock::Time durable_until{0};
 };
 
 class SimIndex final : public internal::SlotIndex {
@@ -72,6 +73,7 @@ class SimIndex final : public internal::SlotIndex {
   Result<void> load(const Visitor& visit) override;
   bool put(std::uint32_t slot, std::span<const std::byte> header) override;
   bool erase(std::uint32_t slot) override;
+  void sync_soon() override;
   Result<void> mark_complete() override;
   std::uint64_t failures() const noexcept override { return failures_; }
   Result<void> flush() override;
@@ -82,11 +84,14 @@ class SimIndex final : public internal::SlotIndex {
 
  private:
   struct Queued {
+    Clock::Time pushed;
     Clock::Time due;  // when the worker has written it
     IndexUpdate update;
   };
   bool push(IndexUpdate update);
+  void enqueue(IndexUpdate update);
   void drain(Clock::Time until);
+  void write(const Queued& queued);
   void give_up();
 
   World& world_;

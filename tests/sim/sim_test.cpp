@@ -66,7 +66,7 @@ void expect_it_saw_everything(const Coverage& seen, std::uint64_t seeds) {
 TEST(Simulation, KeepsEveryPromise) {
   Config config;
   if (config_from_environment(config)) {
-    const Outcome outcome = Scenario(config).run();
+    const Outcome outcome = run_here(config);
     print(outcome.coverage, 1);
     ASSERT_EQ(outcome.failure, "");
     return;
