@@ -196,7 +196,9 @@ class CrashAtCalls : public CrashTest {
 
 TEST_P(CrashAtCalls, I21NoWrongByteAndNearlyAllIsWarm) {
   const std::vector<CallPoint> points = plan();
-  for_each_round(points.size(), [&](std::uint64_t round) {
+  // RocksDB syncs so often that a quick run takes every second one.
+  const std::uint64_t quick = geometry().indexed ? points.size() / 2 : points.size();
+  for_each_round(quick, [&](std::uint64_t round) {
     Ground ground(geometry());
     // The first finds an empty directory, the next one what that one and the examination left.
     crash(ground, round < points.size() ? points[round] : any_point());
