@@ -6,8 +6,6 @@
 // Thread rule: every public function from any thread, never with the lock held.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/owner_process.hpp"
 #include "io/waker.hpp"
 #include "move/mover.hpp"
 #include "terrace/cache.hpp"
@@ -93,15 +92,14 @@ class Core : public std::enable_shared_from_this<Core> {
   std::optional<Movement> land_in_dram(const RecordMeta& meta, BlockId parent);
 
   // pump.cpp
-  // A child has neither the threads nor the requests of its parent, but shares the ring with it.
-  bool forked() const noexcept { return ::getpid() != owner_; }
+  bool forked() const noexcept { return !owner_.is_this(); }
   void wake() noexcept;
   void drive();
   template <class IsDone>
   bool poll_until(std::chrono::nanoseconds timeout, const IsDone& is_done);
   NvmeTier::Facts describe_nvme() const;
 
-  const pid_t owner_ = ::getpid();
+  const OwnerProcess owner_;
   Options options_;
   std::unique_ptr<Tiers> tiers_;
   std::mutex lock_;

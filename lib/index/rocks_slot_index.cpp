@@ -8,21 +8,27 @@
 //
 // After one lost update the database is given up: closed, removed, and made anew at the next start.
 //
+// RocksDB keeps what its databases need in globals. A database that is still open when the process
+// ends is closed by an exit handler, since a cache in an older global would close it too late.
+//
 // Thread rule: as SlotIndex. The worker has the database while anything is queued, the caller has
 // it once the queue is drained; the worker never calls the log.
 #include <rocksdb/db.h>
 #include <rocksdb/statistics.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "index/rocks_entries.hpp"
 #include "index/rocks_options.hpp"
 #include "index/slot_index.hpp"
 #include "index/update_queue.hpp"
+#include "io/owner_process.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -57,6 +63,7 @@ class RocksSlotIndex final : public SlotIndex {
 
   // Opens the database, if need be anew, and starts the worker.
   Result<void> start();
+  void end();
 
   bool usable() const noexcept override { return complete_; }
   Result<void> load(const Visitor& visit) override;
@@ -80,7 +87,7 @@ class RocksSlotIndex final : public SlotIndex {
   static constexpr std::uint32_t kSyncMark = 0xffffffffu;  // no slot: "sync what came before"
 
   // Threads and locks do not survive fork(): a child must touch neither.
-  bool forked() const noexcept { return ::getpid() != owner_; }
+  bool forked() const noexcept { return !owner_.is_this(); }
   bool push(std::uint32_t slot, std::span<const std::byte> header);
   rocksdb::Status open_database();
   rocksdb::Status reopen_empty(const rocksdb::Status& reason);
@@ -93,7 +100,7 @@ class RocksSlotIndex final : public SlotIndex {
   const std::uint32_t entry_bytes_;
   const rocksdb::Options options_;
   const Log log_;
-  const pid_t owner_ = ::getpid();
+  const OwnerProcess owner_;
   std::unique_ptr<UpdateQueue> queue_;
   // The worker's while anything is queued, the caller's otherwise; so is reason_.
   std::unique_ptr<rocksdb::DB> database_;  // null: given up, and every update fails
@@ -103,6 +110,38 @@ class RocksSlotIndex final : public SlotIndex {
   std::atomic<std::uint64_t> written_ = 0;
   std::string reason_;  // why it was given up, until flush() has said so
   std::thread worker_;
+  std::atomic<bool> ended_ = false;
+};
+
+// All indexes that are open, so that they can be ended before RocksDB's globals are.
+class OpenIndexes {
+ public:
+  static OpenIndexes& instance() {
+    static auto* const all = new OpenIndexes;  // outlives every global
+    return *all;
+  }
+  // Called after a database was opened, so that the handler runs before RocksDB's own.
+  void add(RocksSlotIndex* index) {
+    const std::lock_guard lock(mutex_);
+    if (!registered_) registered_ = std::atexit([] { instance().end_all(); }) == 0;
+    indexes_.push_back(index);
+  }
+  void remove(RocksSlotIndex* index) {
+    const std::lock_guard lock(mutex_);
+    std::erase(indexes_, index);
+  }
+
+ private:
+  void end_all() {
+    if (!owner_.is_this()) return;
+    const std::lock_guard lock(mutex_);
+    for (RocksSlotIndex* index : indexes_) index->end();
+  }
+
+  const OwnerProcess owner_;
+  std::mutex mutex_;
+  std::vector<RocksSlotIndex*> indexes_;
+  bool registered_ = false;
 };
 
 RocksSlotIndex::~RocksSlotIndex() {
@@ -113,6 +152,13 @@ RocksSlotIndex::~RocksSlotIndex() {
     if (worker_.joinable()) worker_.detach();
     return;
   }
+  OpenIndexes::instance().remove(this);
+  end();
+}
+
+// Drains what is queued, and closes the database. What comes afterwards is lost, and counted.
+void RocksSlotIndex::end() {
+  if (ended_.exchange(true)) return;
   queue_->stop();
   if (worker_.joinable()) worker_.join();
   close_database();
@@ -124,6 +170,7 @@ Result<void> RocksSlotIndex::start() {
   if (!status.ok()) return fail(Code::io_error, "the slot index cannot be opened; see the log");
   complete_ = is_complete(*database_);
   worker_ = std::thread([this] { run(); });
+  OpenIndexes::instance().add(this);
   return {};
 }
 
@@ -165,7 +212,7 @@ Result<void> RocksSlotIndex::load(const Visitor& visit) {
 }
 
 bool RocksSlotIndex::push(std::uint32_t slot, std::span<const std::byte> header) {
-  if (forked()) {
+  if (forked() || ended_) {
     ++failures_;
     return true;
   }
@@ -196,6 +243,7 @@ Result<void> RocksSlotIndex::mark_complete() {
 
 Result<void> RocksSlotIndex::flush() {
   if (forked()) return fail(Code::closed, "the slot index belongs to the parent process");
+  if (ended_) return fail(Code::closed, "the slot index was closed as the process ends");
   queue_->wait_drained();
   if (database_ != nullptr) {
     const auto status = guarded([&] { return database_->SyncWAL(); });
