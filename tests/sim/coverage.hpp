@@ -23,6 +23,10 @@ struct Coverage {
   std::uint64_t refusals = 0;  // no_space
   std::uint64_t flushes = 0;
   std::uint64_t drops = 0;
+  std::uint64_t runs = 0;  // requests to a drive for several blocks
+  std::uint64_t shed = 0;
+  std::uint64_t scrubbed = 0;
+  std::uint64_t drives_lost = 0;
   std::uint64_t lives = 0;
   std::uint64_t opens_refused = 0;
   std::uint64_t closed_well = 0;
@@ -38,12 +42,13 @@ struct Coverage {
     add_all(faults, other.faults);
     add_all(hits, other.hits);
     constexpr std::uint64_t Coverage::*kCounters[] = {
-        &Coverage::blocks_verified, &Coverage::fetches,   &Coverage::cut_short,
-        &Coverage::cancelled,       &Coverage::abandoned, &Coverage::commits,
-        &Coverage::stores,          &Coverage::refusals,  &Coverage::flushes,
-        &Coverage::drops,           &Coverage::lives,     &Coverage::opens_refused,
-        &Coverage::closed_well,     &Coverage::at_rest,   &Coverage::warm_expected,
-        &Coverage::warm_found,
+        &Coverage::blocks_verified, &Coverage::fetches,     &Coverage::cut_short,
+        &Coverage::cancelled,       &Coverage::abandoned,   &Coverage::commits,
+        &Coverage::stores,          &Coverage::refusals,    &Coverage::flushes,
+        &Coverage::drops,           &Coverage::runs,        &Coverage::shed,
+        &Coverage::scrubbed,        &Coverage::drives_lost, &Coverage::lives,
+        &Coverage::opens_refused,   &Coverage::closed_well, &Coverage::at_rest,
+        &Coverage::warm_expected,   &Coverage::warm_found,
     };
     for (const auto counter : kCounters) this->*counter += other.*counter;
     digest ^= other.digest;

@@ -68,6 +68,12 @@ void Hardware::crash(Crash how) {
   }
 }
 
+std::uint64_t Hardware::runs() const {
+  std::uint64_t runs = 0;
+  for (const auto& [directory, drive] : drives_) runs += drive.runs;
+  return runs;
+}
+
 std::uint64_t Hardware::bytes_written() const {
   std::uint64_t sectors = 0;
   for (const auto& [directory, drive] : drives_) sectors += drive.media->landed();

@@ -35,6 +35,7 @@ class Hardware {
   // What was completed before that, on all drives and in all indexes in use, was durable when the
   // crash came.
   Clock::Time durable_until() const { return durable_until_; }
+  std::uint64_t runs() const;
   // By all drives, ever.
   std::uint64_t bytes_written() const;
   // Damage that happens to data at rest, under a living cache too.

@@ -120,6 +120,9 @@ bool Life::open_cache() {
 }
 
 Life::~Life() {
+  coverage().shed += last_.nvme_shed_blocks;
+  coverage().scrubbed += last_.scrubbed_blocks;
+  coverage().drives_lost += last_.nvme_drives_failed;
   coverage().digest ^= mirror_->digest() + incarnation_;
   if (cache_ == nullptr) return;
   models_.clear();

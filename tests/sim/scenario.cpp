@@ -13,7 +13,10 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kDramBlocksMin = 8;  // below an NVMe tier
 constexpr std::uint32_t kNvmeBlocksMin = 8;
 // Everything ends sooner or later: the longest that a request can be lost, one after the other.
-constexpr auto kPatience = 20'000s;
+constexpr auto kPatience = 2'000s;
+
+// Every 5 s, while time may pass in steps of two.
+constexpr auto kSyncsWithin = 10s;
 
 BlockSet both(BlockSet a, const BlockSet& b) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = a[i] && b[i];
@@ -54,6 +57,7 @@ Outcome Scenario::run() {
   tasks_.clear();
   life_.reset();
   coverage_.faults = world_.faults().hits();
+  coverage_.runs = hardware_.runs();
   return {coverage_, world_.failure()};
 }
 
@@ -188,6 +192,7 @@ void Scenario::bury() {
   legacy_.durable =
       life_->mirror().durable(world_.crashed() ? hardware_.durable_until() : Clock::Time{0});
   legacy_.suspect = life_->mirror().suspect();
+  check_syncs();
   legacy_.may_miss = 0;
   // Without an index, recovery finds every record that nobody has overwritten.
   legacy_.is_orderly = !world_.crashed() && sizes_.with_index;
@@ -195,6 +200,15 @@ void Scenario::bury() {
   life_.reset();
   if (world_.crashed()) restart();
   resize();
+}
+
+// I21: after some seconds, what was written is safe from a power cut.
+void Scenario::check_syncs() {
+  if (!world_.crashed() || world_.faults().failures() > 0 || !life_->mirror().knows()) return;
+  const Clock::Time long_ago = world_.crash_time() - kSyncsWithin;
+  const BlockSet old = life_->mirror().durable(long_ago);
+  world_.check(count(without(old, legacy_.durable)) == 0,
+               "I21: what was written long ago is not safe from a power cut");
 }
 
 void Scenario::restart() {

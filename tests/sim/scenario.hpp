@@ -55,6 +55,7 @@ class Scenario {
   void finish_tasks();
   void end_life(bool at_rest);
   void bury();
+  void check_syncs();
   void restart();
   std::unique_ptr<Task> new_task(const Chain& chain, std::uint32_t prompt_tokens);
 

@@ -82,6 +82,7 @@ SimDisk::Flight SimDisk::launch(const IoRequest& request) {
                 .seal = 0,
                 .due = world_.now()};
   if (flight.kind == Kind::sync) return launch_sync(flight);
+  drive_.runs += request.more.empty() ? 0 : 1;
   for (const IoPiece& piece : request.more) {
     flight.pieces.push_back(piece);
     flight.bytes += piece.bytes;

@@ -24,6 +24,7 @@ struct Drive {
   const SimDisk* user = nullptr;
   // What was completed before is durable. Of the present user.
   Clock::Time durable_until{0};
+  std::uint64_t runs = 0;  // requests of several pieces
 };
 
 class SimDisk final : public BlockDevice {

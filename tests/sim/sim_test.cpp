@@ -31,6 +31,9 @@ void print(const Coverage& seen, std::uint64_t seeds) {
   std::printf("blocks committed %llu, stored %llu; no_space %llu; flushes %llu; drops %llu\n",
               number(seen.commits), number(seen.stores), number(seen.refusals),
               number(seen.flushes), number(seen.drops));
+  std::printf(
+      "requests for several blocks %llu; blocks shed %llu, scrubbed %llu; drives lost %llu\n",
+      number(seen.runs), number(seen.shed), number(seen.scrubbed), number(seen.drives_lost));
   std::printf("warm after a restart %llu of %llu\nfaults:", number(seen.warm_found),
               number(seen.warm_expected));
   for (std::size_t i = 0; i < kFaultCount; ++i)
@@ -58,6 +61,10 @@ void expect_it_saw_everything(const Coverage& seen, std::uint64_t seeds) {
   EXPECT_GT(seen.blocks_verified, seeds * 50);
   EXPECT_GT(seen.cut_short, seeds / 2);
   EXPECT_GT(seen.at_rest, seeds);
+  EXPECT_GT(seen.runs, seeds * 5);
+  EXPECT_GT(seen.shed, seeds);
+  EXPECT_GT(seen.scrubbed, seeds);
+  EXPECT_GT(seen.drives_lost, 0U);
   EXPECT_GT(seen.warm_expected, seeds * 5);
   // I21; what is missing died in the queue of the index.
   EXPECT_GE(seen.warm_found * 100, seen.warm_expected * 99);
