@@ -4,16 +4,16 @@
 //              [--rounds N] [--no-peers] [--quick]
 //
 // What is compared. Ours moves records through the device of an NvmeStore, to and from slots of a
-// DRAM arena on huge pages, as the mover does: `read`; `read_verified`, every digest and token of
-// each record compared; `write`, each record sealed as it is submitted; `write_unsealed`, the same
-// without the hashes. The limit (BareLoop) moves requests of the size of our record, header and
-// alignment included, at the same offsets of the same file, as many at a time. Figures of both are
-// payload a second, so that `ratio` is what our code costs. `payload` is the ratio over a limit
-// that moves the bytes of the payload alone, packed: what the header costs is in there, too.
-// `read_run` and `write_run` move up to 1 MiB of consecutive slots a request, whose DRAM slots are
-// scattered; their limit moves as much in one contiguous piece; `single_ratio` is over our own
-// requests of one block with the same bytes in flight, `single_depth_ratio` over as many requests of
-// one block. CPU is of the whole process.
+// DRAM arena on huge pages, in the order in which the mover does: `read`; `read_verified`, every
+// digest and token of each record compared; `write`, each record sealed as it is submitted;
+// `write_unsealed`, the same without the hashes. The limit (BareLoop) moves requests of the size of
+// our record, header and alignment included, at the same offsets of the same file, as many at a
+// time, with as much memory. Figures of both are payload a second, so that `ratio` is what our code
+// costs. `payload` is the ratio over a limit that moves the payload alone, packed: what the header
+// costs is in there, too. `read_run` and `write_run` move up to 1 MiB of consecutive slots a
+// request, whose DRAM slots are scattered; their limit moves as much in one contiguous piece;
+// `single_ratio` is over our own requests of one block with the same bytes in flight,
+// `single_depth_ratio` over as many requests of one block. CPU is of the whole process.
 //
 // The file is written once before anything is measured, so that no figure pays for its extents, and
 // every measurement reads or writes the next part of one fixed random order of its slots: each has

@@ -9,6 +9,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "terrace/units.hpp"
+
 namespace terrace::bench {
 
 using internal::RecordMeta;
@@ -77,17 +79,26 @@ void OurLoop::make_lanes(std::uint32_t count, std::uint32_t run_blocks) {
 }
 
 void OurLoop::submit(std::uint32_t depth) {
+  do {
+    fill_portion(depth);
+    if (!requests_.empty() && store_.device().submit(requests_) != requests_.size())
+      throw std::runtime_error("the device takes fewer requests than it was opened for");
+  } while (!requests_.empty());
+}
+
+// In portions, as the mover: the drive works on one while the next is sealed.
+void OurLoop::fill_portion(std::uint32_t depth) {
   requests_.clear();
   pieces_.clear();
   std::size_t room = depth - store_.device().in_flight();
-  for (; room > 0 && !free_.empty() && next_ < first_slots_.size(); --room) {
+  std::uint64_t sealed_bytes = 0;
+  for (; room > 0 && !free_.empty() && next_ < first_slots_.size() && sealed_bytes < MiB; --room) {
     const std::uint32_t lane = free_.front();
     free_.pop_front();
     lanes_[lane].first_slot = first_slots_[next_++];
     requests_.push_back(request_of(lane));
+    if (work_ == Work::write) sealed_bytes += format_.record_bytes() * lanes_[lane].records.size();
   }
-  if (!requests_.empty() && store_.device().submit(requests_) != requests_.size())
-    throw std::runtime_error("the device takes fewer requests than it was opened for");
 }
 
 IoRequest OurLoop::request_of(std::uint32_t index) {

@@ -55,6 +55,7 @@ class OurLoop {
 
   void make_lanes(std::uint32_t count, std::uint32_t run_blocks);
   void submit(std::uint32_t depth);
+  void fill_portion(std::uint32_t depth);
   IoRequest request_of(std::uint32_t lane);
   std::size_t reap();
   void retire(std::uint32_t lane) const;

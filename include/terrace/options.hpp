@@ -28,11 +28,11 @@ struct Options {
   std::uint64_t nvme_write_bytes_per_day = 0;
 
   // ---- How.
-  bool huge_pages = true;  // ask for them; the statistics say whether they came
-  bool pin_dram = true;    // page-lock the DRAM arena for the device, where possible
-  bool prefault = true;    // touch every arena at open(): slow then, steady afterwards
-  bool io_uring = true;    // false: plain file I/O
-  bool direct_io = true;   // false: through the page cache
+  bool huge_pages = true;             // ask for them; the statistics say whether they came
+  bool pin_dram = true;               // page-lock the DRAM arena for the device, where possible
+  bool prefault = true;               // touch every arena at open(): slow then, steady afterwards
+  bool io_uring = true;               // false: plain file I/O
+  bool direct_io = true;              // false: through the page cache
   std::uint32_t io_queue_depth = 64;  // requests in flight on each drive; writes get at most half
   // Records are read and verified in the background, so that damage is found before it is asked
   // for. 0: off.

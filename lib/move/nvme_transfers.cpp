@@ -121,28 +121,45 @@ bool NvmeTransfers::submit() {
   return moved;
 }
 
+// In portions: while the records of the next one are sealed, the drive has this one to work on.
 bool NvmeTransfers::submit_to(std::uint32_t drive) {
+  std::size_t sum = 0;
+  for (;;) {
+    const std::size_t taken = submit_portion(drive);
+    sum += taken;
+    if (taken == 0 || taken < requests_.size()) return sum > 0;
+  }
+}
+
+// Returns: how many requests the drive took, of those in requests_.
+std::size_t NvmeTransfers::submit_portion(std::uint32_t drive) {
   std::vector<std::uint32_t>& queue = drives_[drive].queue;
   BlockDevice& device = tiers_.nvme->device(drive);
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
   requests_.clear();
   pieces_.clear();
-  for (std::size_t i = 0; i < std::min(room, queue.size()); ++i)
+  std::uint64_t sealed_bytes = 0;
+  for (std::size_t i = 0; i < std::min(room, queue.size()) && sealed_bytes < kRunBytes; ++i) {
     requests_.push_back(request_of(queue[i]));
+    if (requests_.back().kind != IoRequest::Kind::write) continue;
+    sealed_bytes += tiers_.format.record_bytes() * (1 + requests_.back().more.size());
+  }
   const std::size_t transfers = requests_.size();
   if (transfers < room && is_sync_due(drives_[drive]))
     requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
-  if (requests_.empty()) return false;
+  if (requests_.empty()) return 0;
   const std::size_t taken = device.submit(requests_);
-  if (taken > transfers) {
-    drives_[drive].syncing = true;
-    drives_[drive].unsynced = false;
-    drives_[drive].synced = clock_.now();
-    tiers_.nvme->index_sync_soon(drive);
-  }
+  if (taken > transfers) note_sync(drive);
   queue.erase(queue.begin(),
               queue.begin() + static_cast<std::ptrdiff_t>(std::min(taken, transfers)));
-  return taken > 0;
+  return taken;
+}
+
+void NvmeTransfers::note_sync(std::uint32_t drive) {
+  drives_[drive].syncing = true;
+  drives_[drive].unsynced = false;
+  drives_[drive].synced = clock_.now();
+  tiers_.nvme->index_sync_soon(drive);
 }
 
 bool NvmeTransfers::is_sync_due(const Drive& drive) const noexcept {

@@ -105,6 +105,8 @@ class NvmeTransfers {
   void collect(std::uint32_t drive);
   void retire(const Result& result);
   bool submit_to(std::uint32_t drive);
+  std::size_t submit_portion(std::uint32_t drive);
+  void note_sync(std::uint32_t drive);
   bool is_sync_due(const Drive& drive) const noexcept;
   IoRequest request_of(std::uint32_t head);
   void seal(Slot& slot);
