@@ -20,6 +20,7 @@ BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
     : block_tokens_(block_tokens),
       blocks_(capacity),
       parent_keys_(capacity),
+      roots_(capacity),
       tokens_(std::size_t{capacity} * block_tokens),
       buckets_(std::bit_ceil(std::max<std::size_t>(capacity, 1)), kNoBlock) {
   for (BlockId id = capacity; id-- > 0;) {

@@ -53,6 +53,21 @@ TEST(Guest, NoThreadUnlessAskedFor) {
   EXPECT_EQ(entries("/proc/self/task"), before);
 }
 
+// What a record says of its block is read without the lock, while others add blocks of new roots.
+TEST(Guest, TenantsComeWhileRecordsAreSealedAndVerified) {
+  TemporaryFolder folder;
+  Options options = toy_options(64, 64, folder.path());
+  options.driver_thread = true;
+  ToyEngine engine(options);
+  for (std::uint32_t i = 0; i < 3000; ++i) {
+    const Scope tenant{.adapter = {}, .tenant_salt = "tenant " + std::to_string(i)};
+    engine.prefill(tokens_from(0, 9), tenant).release();
+    if (i % 100 == 0) engine.prefill(tokens_from(0, 201)).release();  // read back, now and then
+  }
+  EXPECT_TRUE(engine.cache().flush(10s));
+  EXPECT_GT(engine.cache().stats().places[kNvme0].stored_blocks, 1000u);
+}
+
 TEST(Guest, TwoCachesInOneProcess) {
   TemporaryFolder folder;
   ToyEngine a(toy_options(16, 16, folder / "a"));
