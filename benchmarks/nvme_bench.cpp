@@ -18,7 +18,7 @@
 // The file is written once before anything is measured, so that no figure pays for its extents, and
 // every measurement reads or writes the next part of one fixed random order of its slots: each has
 // gone as long without being touched. Contestants take turns, see nvme/sample.hpp. Where others use
-// the machine, too, `chrt -f 1 nvme_bench ...` at least waits for nobody's time slice.
+// the machine, too, the quartiles say how much a median is worth.
 //
 // Peers, labelled: fio with the same requests, and a file a block through the page cache.
 #include <fmt/format.h>
