@@ -18,7 +18,7 @@
 // The file is written once before anything is measured, so that no figure pays for its extents, and
 // every measurement reads or writes the next part of one fixed random order of its slots: each has
 // gone as long without being touched. Contestants take turns, see nvme/sample.hpp. Where others use
-// the machine, too, `chrt -f 1 nvme_bench ...` at least waits for nobody's time slice.
+// the machine, too, the quartiles say how much a median is worth.
 //
 // Peers, labelled: fio with the same requests, and a file a block through the page cache.
 #include <fmt/format.h>
@@ -186,8 +186,11 @@ class SizeBench {
   // Requests of `stride` bytes a block, run by run.
   void add_limit(Rounds& rounds, const char* name, bool write, std::uint32_t depth,
                  std::uint64_t stride, std::uint32_t run_blocks) {
-    limits_.emplace_back(data_file(), static_cast<std::uint32_t>(stride * run_blocks), depth,
-                         2 * depth);
+    const auto request_bytes = static_cast<std::uint32_t>(stride * run_blocks);
+    std::vector<std::byte*> buffers = ours_.slots(depth);
+    for (std::size_t i = 0; run_blocks > 1 && i < buffers.size(); ++i)
+      buffers[i] = arena_.bytes().data() + i * request_bytes;
+    limits_.emplace_back(data_file(), request_bytes, depth, arena_.bytes(), std::move(buffers));
     rounds.add(name, [this, write, depth, stride, run_blocks, &loop = limits_.back()] {
       Order& order = run_blocks == 1 ? singles_ : runs_;
       std::vector<std::uint64_t> offsets;

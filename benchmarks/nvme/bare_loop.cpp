@@ -19,16 +19,12 @@ void require(int error, const char* what) {
 }  // namespace
 
 BareLoop::BareLoop(const std::string& file, std::uint32_t request_bytes, std::uint32_t depth,
-                   std::uint32_t buffer_count)
-    : request_bytes_(request_bytes), depth_(depth) {
-  auto memory = internal::HostMemory::allocate(std::size_t{buffer_count} * request_bytes, {});
-  if (!memory || !memory->huge_pages()) throw std::runtime_error("no huge pages for the limit");
-  memory_ = std::move(*memory);
-  for (std::uint32_t buffer = 0; buffer < buffer_count; ++buffer) free_buffers_.push_back(buffer);
+                   std::span<std::byte> memory, std::vector<std::byte*> buffers)
+    : request_bytes_(request_bytes), depth_(depth), free_buffers_(buffers.begin(), buffers.end()) {
   fd_ = ::open(file.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
   require(fd_ < 0 ? errno : 0, "the limit needs O_DIRECT");
   require(-::io_uring_queue_init(depth, &ring_, 0), "the limit needs io_uring");
-  const iovec piece{memory_.bytes().data(), memory_.bytes().size()};
+  const iovec piece{memory.data(), memory.size()};
   require(-::io_uring_register_buffers(&ring_, &piece, 1), "the limit needs registered buffers");
   require(-::io_uring_register_files(&ring_, &fd_, 1), "the limit needs a registered file");
 }
@@ -40,16 +36,15 @@ BareLoop::~BareLoop() {
 
 void BareLoop::prepare(bool write, std::uint64_t offset) {
   io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
-  const std::uint32_t buffer = free_buffers_.front();
+  std::byte* data = free_buffers_.front();
   free_buffers_.pop_front();
-  std::byte* data = memory_.bytes().data() + std::size_t{buffer} * request_bytes_;
   if (write) {
     ::io_uring_prep_write_fixed(entry, 0, data, request_bytes_, offset, 0);
   } else {
     ::io_uring_prep_read_fixed(entry, 0, data, request_bytes_, offset, 0);
   }
   entry->flags |= IOSQE_FIXED_FILE;
-  ::io_uring_sqe_set_data64(entry, buffer);
+  ::io_uring_sqe_set_data(entry, data);
 }
 
 void BareLoop::run(bool write, std::span<const std::uint64_t> offsets) {
@@ -60,7 +55,7 @@ void BareLoop::run(bool write, std::span<const std::uint64_t> offsets) {
     if (status < 0 && status != -EINTR) require(-status, "the limit cannot submit");
     io_uring_cqe* entry = nullptr;
     while (::io_uring_peek_cqe(&ring_, &entry) == 0) {
-      free_buffers_.push_back(static_cast<std::uint32_t>(entry->user_data));
+      free_buffers_.push_back(static_cast<std::byte*>(::io_uring_cqe_get_data(entry)));
       const bool whole = entry->res == static_cast<std::int32_t>(request_bytes_);
       require(whole ? 0 : (entry->res < 0 ? -entry->res : EIO), "a request of the limit failed");
       ::io_uring_cqe_seen(&ring_, entry);

@@ -3,10 +3,10 @@
 // Everything that makes it fast is in it: O_DIRECT, a registered file, registered buffers on huge
 // pages, each completion answered by the next request before anything else, one system call for
 // submitting and waiting. Nothing that makes a cache one is: no table of requests, no retries, no
-// way for another thread to wake it. It uses as much memory as its opponent, in turn: a drive that
-// fills the same few buffers again and again may write into a processor's cache, which is faster
-// than memory (by a quarter, on the virtual machine this was written on), and which no cache of
-// blocks can do.
+// way for another thread to wake it. It moves the same memory as its opponent, in turn: where a
+// drive that fills few buffers again and again writes into a processor's cache, or where one
+// allocation has luckier pages than another, that is worth a quarter (on the virtual machine this
+// was written on), and no merit of a loop.
 #pragma once
 
 #include <liburing.h>
@@ -15,16 +15,16 @@
 #include <deque>
 #include <span>
 #include <string>
-
-#include "io/host_memory.hpp"
+#include <vector>
 
 namespace terrace::bench {
 
 class BareLoop {
  public:
   // Throws std::runtime_error where anything of that cannot be had: a weak limit is none.
+  // `buffers` are pieces of `memory`, which outlives this, of request_bytes each, more than `depth`.
   BareLoop(const std::string& file, std::uint32_t request_bytes, std::uint32_t depth,
-           std::uint32_t buffer_count);
+           std::span<std::byte> memory, std::vector<std::byte*> buffers);
   ~BareLoop();
   BareLoop(const BareLoop&) = delete;
   BareLoop& operator=(const BareLoop&) = delete;
@@ -42,8 +42,7 @@ class BareLoop {
   const std::uint32_t depth_;
   int fd_ = -1;
   io_uring ring_{};
-  internal::HostMemory memory_;
-  std::deque<std::uint32_t> free_buffers_;
+  std::deque<std::byte*> free_buffers_;
 };
 
 }  // namespace terrace::bench

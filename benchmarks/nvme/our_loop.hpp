@@ -40,6 +40,11 @@ class OurLoop {
   OurLoop(internal::NvmeStore& store, const internal::RecordFormat& format, const Blocks& blocks,
           std::span<std::byte> arena);
 
+  // The slots of the lanes at `depth`, in the order of their first use.
+  std::vector<std::byte*> slots(std::uint32_t depth) const {
+    return {arena_.begin(), arena_.begin() + std::ptrdiff_t{2} * depth};
+  }
+
   // Moves runs of `run_blocks` records in consecutive slots, `depth` requests at a time, in the
   // order of `first_slots`.
   // REQUIRES: the arena has 2 * depth * run_blocks slots; the device takes `depth` requests.
