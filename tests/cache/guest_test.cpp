@@ -60,8 +60,8 @@ TEST(Guest, TenantsComeWhileRecordsAreSealedAndVerified) {
   options.driver_thread = true;
   ToyEngine engine(options);
   for (std::uint32_t i = 0; i < 3000; ++i) {
-    const Scope tenant{.adapter = {}, .tenant_salt = "tenant " + std::to_string(i)};
-    engine.prefill(tokens_from(0, 9), tenant).release();
+    const std::string salt = "tenant " + std::to_string(i);
+    engine.prefill(tokens_from(0, 9), {.adapter = {}, .tenant_salt = salt}).release();
     if (i % 16 != 0) continue;
     EXPECT_TRUE(engine.cache().flush(10s));  // or spills hold the whole arena
     if (i % 128 == 0) engine.prefill(tokens_from(0, 201)).release();
