@@ -30,9 +30,10 @@ RocksBounds rocks_bounds(std::uint32_t slot_count, std::uint32_t entry_bytes) no
   const std::uint64_t live =
       std::uint64_t{slot_count} * (entry_bytes + 20);  // key, sequence, block
   RocksBounds bounds;
-  bounds.write_buffer_bytes = std::clamp<std::uint64_t>(live / 16, 128 * KiB, 4 * MiB);
+  bounds.write_buffer_bytes = std::clamp<std::uint64_t>(live / 32, 64 * KiB, 4 * MiB);
+  bounds.batch_bytes = bounds.write_buffer_bytes / 4;
   bounds.level_base_bytes = 4 * bounds.write_buffer_bytes;
-  bounds.tables_max = 3 * live + 24 * bounds.write_buffer_bytes;
+  bounds.tables_max = live + live / 2 + 90 * bounds.write_buffer_bytes;
   const std::uint64_t logs = 4 * bounds.write_buffer_bytes;
   const std::uint64_t rest = 2 * MiB;  // manifests, options, directory
   bounds.bytes_max = bounds.tables_max + logs + rest;

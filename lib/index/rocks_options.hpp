@@ -10,17 +10,20 @@
 
 namespace terrace::internal {
 
-// What N slots cost on disk. `live` is one entry for each slot. Beside it stand level 0 (at most 8
-// tables of a write buffer each, then writers wait), and the outputs of a compaction until its
-// inputs are gone: as much again, at worst. Rewriting every slot in random order, 4 to 20 times
-// over, peaked at these multiples, logs included:
-//      slots x entry   1,000 x 400   5,000 x 400   50,000 x 616   200,000 x 400   20,000 x 5,000
-//      live, MiB           0.4           2.0           30.3            80.1            95.7
-//      peak, MiB           2.4           8.3           72.2           176.9           262.1
-//      bytes_max, MiB      6.7          11.5          146.1           354.3           401.2
+// What N slots cost on disk. `live` is one entry for each slot; it may stand there half as often again.
+// Level 0 is at most 8 tables, then writers wait; a table is two write buffers where a flush came late,
+// each a batch over its size: 20 write buffers. The level below holds its 4 and what level 0 gave it last:
+// 24, and two more buffers are on their way. RocksDB starts a compaction only where all its inputs fit
+// once more beside all tables: another 44. Where it never fits, writers wait for ever; so tables_max must
+// leave room for the worst one. Rewriting every slot in random order, compactions as late as can be:
+//      slots x entry           1,000 x 400   4,000 x 400   50,000 x 616   20,000 x 5,000
+//      live, MiB                   0.4           1.6           30.3            95.7
+//      tables and inputs, MiB      2.6           6.1           89.3           283.6
+//      tables_max, MiB             6.2           8.0          130.8           412.9
 // RocksDB itself keeps tables_max: it rather stops writing, which is then counted as failures.
 struct RocksBounds {
   std::uint64_t write_buffer_bytes;
+  std::uint64_t batch_bytes;  // of one write
   std::uint64_t level_base_bytes;
   std::uint64_t tables_max;
   std::uint64_t bytes_max;

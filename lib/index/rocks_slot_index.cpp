@@ -16,6 +16,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/statistics.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -51,11 +52,16 @@ void append(const UpdateQueue::Update& update, rocksdb::WriteBatch& batch) {
   }
 }
 
+std::size_t batch_max(const RocksBounds& bounds, std::uint32_t entry_bytes) {
+  return std::clamp<std::size_t>(bounds.batch_bytes / entry_bytes, 1, 256);
+}
+
 class RocksSlotIndex final : public SlotIndex {
  public:
   RocksSlotIndex(std::string path, std::uint32_t slot_count, std::uint32_t entry_bytes, Log log)
       : path_(std::move(path)),
         entry_bytes_(entry_bytes),
+        batch_max_(batch_max(rocks_bounds(slot_count, entry_bytes), entry_bytes)),
         options_(rocks_options(rocks_bounds(slot_count, entry_bytes))),
         log_(std::move(log)),
         queue_(std::make_unique<UpdateQueue>(entry_bytes)) {}
@@ -82,7 +88,6 @@ class RocksSlotIndex final : public SlotIndex {
   Result<void> flush() override;
 
  private:
-  static constexpr std::size_t kBatchMax = 256;
   static constexpr std::chrono::milliseconds kPatience{20'000};
   static constexpr std::uint32_t kSyncMark = 0xffffffffu;  // no slot: "sync what came before"
 
@@ -98,6 +103,7 @@ class RocksSlotIndex final : public SlotIndex {
 
   const std::string path_;
   const std::uint32_t entry_bytes_;
+  const std::size_t batch_max_;
   const rocksdb::Options options_;
   const Log log_;
   const OwnerProcess owner_;
@@ -284,7 +290,7 @@ void RocksSlotIndex::give_up(const rocksdb::Status& reason, std::size_t lost) {
 
 void RocksSlotIndex::run() {
   rocksdb::WriteBatch batch;
-  while (const std::size_t count = queue_->wait(kBatchMax)) {
+  while (const std::size_t count = queue_->wait(batch_max_)) {
     bool sync = false;
     const auto status = guarded([&] {
       batch.Clear();
