@@ -1,5 +1,7 @@
 // The bounds of the slot index against the worst that RocksDB can need: flushes that come late,
 // compactions that find level 0 full.
+#include "index/rocks_options.hpp"
+
 #include <gtest/gtest.h>
 #include <rocksdb/db.h>
 #include <rocksdb/listener.h>
@@ -11,7 +13,6 @@
 #include <thread>
 
 #include "index/rocks_entries.hpp"
-#include "index/rocks_options.hpp"
 #include "index/sample.hpp"
 #include "terrace/units.hpp"
 
