@@ -76,6 +76,9 @@ void NvmeTransfers::hand_over() {
 void NvmeTransfers::finish(std::uint32_t index) noexcept {
   Transfer& transfer = slots_[index].transfer;
   if (transfer.is_write()) {
+    // Now, and not when the drive answered: the index knows the record only now, and both are synced
+    // together.
+    drives_[drive_of(slots_[index])].unsynced = true;
     --writes_;
     if (transfer.overdue) --late_writes_;
   }
@@ -222,7 +225,6 @@ void NvmeTransfers::collect(std::uint32_t drive) {
     const auto head = static_cast<std::uint32_t>(result.user_data);
     // The device checks that a completion is a request's own: I13.
     TERRACE_ASSERT(tag_of(head, slots_[head].generation) == result.user_data, head);
-    if (slots_[head].transfer.is_write()) drives_[drive].unsynced = true;
     results_.push_back({head, result.os_error});
   }
 }

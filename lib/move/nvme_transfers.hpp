@@ -86,7 +86,9 @@ class NvmeTransfers {
   };
   struct Drive {
     std::vector<std::uint32_t> queue;  // heads of runs to submit, in order
-    bool unsynced = false;             // something was written since the last sync was submitted
+    // A write ended since the last sync was submitted; at first, perhaps in an earlier process, which
+    // was killed.
+    bool unsynced = true;
     bool syncing = false;
     std::chrono::nanoseconds synced{0};
   };

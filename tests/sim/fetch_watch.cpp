@@ -8,6 +8,8 @@ namespace {
 // Once it need not wait any longer, only a device that refuses can hold a fetch up: every fourth try
 // may succeed, and there is one for each group of layers.
 constexpr std::uint32_t kOverduePollsMax = 100;
+// Half a minute for each of the reads that wait for each other in a queue.
+constexpr auto kDriveAnswersWithin = std::chrono::seconds(100);
 
 }  // namespace
 
@@ -100,6 +102,7 @@ void FetchWatch::started(bool into_arena) {
   into_arena_ = into_arena;
   is_cancelled_ = false;
   overdue_polls_ = 0;
+  started_ = life_.world().now();
   life_.started_fetch(prompt_tokens_);
   note(into_arena_ ? "fetch into the arena" : "fetch into the pool");
 }
@@ -111,6 +114,8 @@ void FetchWatch::look(const FetchOp& op) {
   if (overdue) ++overdue_polls_;
   life_.world().check(overdue_polls_ <= kOverduePollsMax,
                       "I18: a fetch goes on after its deadline, or its cancellation");
+  life_.world().check(life_.world().now() - started_ <= kDriveAnswersWithin,
+                      "I18: a fetch waits for a drive that does not answer");
 }
 
 void FetchWatch::ended(const FetchOp& op) {

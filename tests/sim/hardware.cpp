@@ -50,7 +50,8 @@ void Hardware::crash(Crash how) {
     drive.media = std::make_shared<Media>(*drive.media);
     if (drive.user != nullptr) {
       drive.user->tear_into(*drive.media, random_);
-      durable_until_ = std::min(durable_until_, drive.durable_until);
+      if (!drive.media->all_durable())
+        durable_until_ = std::min(durable_until_, drive.durable_until);
     }
     if (how == Crash::power_cut) drive.media->lose_power(random_);
     drive.user = nullptr;
@@ -60,7 +61,8 @@ void Hardware::crash(Crash how) {
     if (index.user != nullptr) {
       index.user->work();
       updates_lost_ += index.user->queued();
-      durable_until_ = std::min(durable_until_, index.durable_until);
+      if (index.user->queued() > 0 || !index.image->all_durable())
+        durable_until_ = std::min(durable_until_, index.durable_until);
     }
     index.image = std::make_shared<IndexImage>(*index.image);
     if (how == Crash::power_cut) index.image->lose_power(random_);

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 // What close() may take: 10 s to flush, 30 s to drain, and the steps of the clock.
 constexpr auto kCloseMax = 46s;
 // No request is lost for longer than a few minutes.
-constexpr auto kRestMax = 2000s;
+constexpr auto kRestMax = 10'000s;
 
 constexpr std::size_t kStreams = 3;
 

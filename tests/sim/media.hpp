@@ -37,6 +37,7 @@ class Media {
   // How many sectors were written so far, and making just the first so many of them durable.
   std::uint64_t landed() const { return landed_; }
   void sync_through(std::uint64_t landed);
+  bool all_durable() const { return unsynced_.empty(); }
   void lose_power(Random& random);
   void flip_bit(Random& random);
 

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kDramBlocksMin = 8;  // below an NVMe tier
 constexpr std::uint32_t kNvmeBlocksMin = 8;
 // Everything ends sooner or later: the longest that a request can be lost, one after the other.
-constexpr auto kPatience = 2'000s;
+constexpr auto kPatience = 10'000s;
 
 // Every 5 s, while time may pass in steps of two.
 constexpr auto kSyncsWithin = 10s;
@@ -86,7 +86,8 @@ Sizes Scenario::any_sizes() {
     sizes.nvme_blocks = has_nvme ? all + kNvmeBlocksMin : 0;
   } else {
     sizes.hbm_blocks = has_hbm ? 1 + random_.below(random_.one_in(2) ? all : 16) : 0;
-    sizes.dram_blocks = has_dram ? random_.between(has_nvme ? kDramBlocksMin : 1, all) : 0;
+    sizes.dram_blocks =
+        has_dram ? (has_nvme ? kDramBlocksMin : 1) + random_.below(random_.one_in(2) ? all : 8) : 0;
     sizes.nvme_blocks = has_nvme ? kNvmeBlocksMin + random_.below(random_.one_in(2) ? all : 8) : 0;
   }
   sizes.pool_slots = !has_hbm || random_.one_in(3) ? random_.between(4, 40) : 0;
@@ -179,6 +180,8 @@ void Scenario::end_life(bool at_rest) {
     if (!world_.crashed() && !world_.failed()) life_->check_at_rest();
   }
   if (world_.crashed() || world_.failed()) return;
+  // Between what it is told and its end there need not be one round of the pump.
+  if (random_.one_in(4)) drop();
   life_->close();
   finish_tasks();  // leases outlive the cache
   if (!world_.crashed()) bury();
@@ -248,7 +251,7 @@ void Scenario::act() {
     case 2:
       return replace_pool();
     case 3:
-      return poll(random_.below(60));
+      return random_.one_in(4) ? sleep() : poll(random_.below(60));
     case 4:
       return random_.one_in(calm_) ? arm_crash() : step_task();
     case 5: {
@@ -282,6 +285,15 @@ void Scenario::step_task() {
   const std::uint32_t chosen = random_.below(static_cast<std::uint32_t>(tasks_.size()));
   tasks_[chosen]->step();
   std::erase_if(tasks_, [](const auto& task) { return task->over(); });
+}
+
+// Nobody asks for anything for a while.
+void Scenario::sleep() {
+  const Clock::Time end = world_.now() + 1ms * random_.skewed(1, 17);
+  while (world_.now() < end && !world_.crashed()) {
+    world_.clock()->skip(500ms);
+    poll(1);
+  }
 }
 
 void Scenario::flush() {

@@ -45,6 +45,7 @@ class Scenario {
 
   void start_task();
   void step_task();
+  void sleep();
   void flush();
   void drop();
   void replace_pool();

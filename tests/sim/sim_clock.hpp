@@ -21,6 +21,7 @@ class SimClock final : public Clock {
     const std::uint64_t step = random_.skewed(100, 14) << std::min<std::uint32_t>(idle_++ / 32, 20);
     now_ += Time(static_cast<Time::rep>(std::min(step, kStepMax)));
   }
+  void skip(Time time) { now_ += time; }
   // Something has happened.
   void stir() { idle_ = 0; }
 

@@ -141,7 +141,7 @@ void SimDisk::draw_fate(Flight& flight) {
   flight.due += Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 7)));
   if (world_.strikes(Fault::latency_spike)) flight.due += 1ms * world_.luck().below(20'000);
   if (world_.strikes(Fault::lost_request)) {
-    flight.due += 100s + 1s * world_.luck().below(200);
+    flight.due += 1000s + 1s * world_.luck().below(2000);
     flight.os_error = ETIMEDOUT;
   }
   if (world_.strikes(Fault::drive_death)) is_dead_ = true;
@@ -198,6 +198,7 @@ void SimDisk::land_sync(Flight& flight) {
   if (flight.os_error != 0) return;
   media_->sync_through(flight.syncs_through);
   drive_.durable_until = flight.submitted;
+  world_.note("a drive is synced");
 }
 
 // I8: nobody touches what belongs to the drive.

@@ -91,17 +91,19 @@ void SimIndex::work() {
 
 Result<void> SimIndex::load(const Visitor& visit) {
   drain(Clock::Time::max());
-  if (world_.strikes(Fault::index_corrupt)) {
-    image_->clear();
-    return fail(Code::corrupt, "the simulated index was damaged, and is empty now");
-  }
+  const IndexImage::Entries& entries = image_->entries();
+  const bool corrupt = world_.strikes(Fault::index_corrupt);
+  std::size_t readable = corrupt ? world_.luck().next() % (entries.size() + 1) : entries.size();
   std::vector<std::uint64_t> aligned;
-  for (const auto& [slot, header] : image_->entries()) {
+  for (auto entry = entries.begin(); readable > 0; ++entry, --readable) {
+    const auto& [slot, header] = *entry;
     aligned.resize((header.size() + 7) / 8);
     std::memcpy(aligned.data(), header.data(), header.size());
     visit(slot, std::as_bytes(std::span(aligned)).first(header.size()));
   }
-  return {};
+  if (!corrupt) return {};
+  image_->clear();
+  return fail(Code::corrupt, "the simulated index was damaged, and is empty now");
 }
 
 bool SimIndex::put(std::uint32_t slot, std::span<const std::byte> header) {
@@ -143,6 +145,7 @@ void SimIndex::write(const Queued& queued) {
     if (given_up_) return;
     image_->flush();
     folder_.durable_until = queued.pushed;
+    world_.note("an index is synced");
   } else if (given_up_ || world_.strikes(Fault::index_update_lost)) {
     ++failures_;
     give_up();

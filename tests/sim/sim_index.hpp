@@ -31,6 +31,7 @@ class IndexImage {
   bool complete() const { return now_.complete; }
   void apply(const IndexUpdate& update);
   void flush();
+  bool all_durable() const { return unflushed_.empty(); }
   void clear();
   // The updates since the last flush are a log: some of its tail is gone.
   void lose_power(Random& random);

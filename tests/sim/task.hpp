@@ -84,6 +84,7 @@ class FetchWatch {
   bool meets_failed_copy_ = false;  // of a block that it asks for, held by somebody else
   bool is_cancelled_ = false;
   std::uint32_t overdue_polls_ = 0;
+  Clock::Time started_{0};
 };
 
 }  // namespace terrace::sim
