@@ -16,6 +16,7 @@ std::string directory_of(const std::string& path) {
 
 Result<std::unique_ptr<BlockDevice>> Hardware::open_drive(const BlockDeviceOptions& options) {
   world_.step();
+  if (world_.crashed()) return fail(Code::io_error, "nothing opens for a dead process", EIO);
   if (world_.strikes(Fault::no_drive))
     return fail(Code::io_error, "the simulated file system is too small", ENOSPC);
   if (world_.strikes(Fault::dead_drive))
@@ -32,6 +33,10 @@ Result<std::unique_ptr<BlockDevice>> Hardware::open_drive(const BlockDeviceOptio
 }
 
 std::unique_ptr<internal::SlotIndex> Hardware::open_index(const std::string& path) {
+  if (world_.crashed()) {
+    grave_.image = std::make_shared<IndexImage>();
+    return std::make_unique<SimIndex>(world_, grave_);
+  }
   IndexFolder& folder = indexes_[directory_of(path)];
   IndexImage& image = *folder.image;
   if (!image.entries().empty()) {
@@ -45,6 +50,7 @@ std::unique_ptr<internal::SlotIndex> Hardware::open_index(const std::string& pat
 
 void Hardware::crash(Crash how) {
   last_crash_ = how;
+  world_.note(how == Crash::power_cut ? "POWER CUT" : "KILLED");
   durable_until_ = Clock::Time::max();
   for (auto& [directory, drive] : drives_) {
     drive.media = std::make_shared<Media>(*drive.media);

@@ -46,6 +46,7 @@ class Hardware {
   Random random_;
   std::map<std::string, Drive> drives_;         // by directory of the cache
   std::map<std::string, IndexFolder> indexes_;  // likewise
+  IndexFolder grave_;                           // of a process that is dead and does not know it
   Crash last_crash_ = Crash::kill;
   std::uint64_t updates_lost_ = 0;
   Clock::Time durable_until_{0};

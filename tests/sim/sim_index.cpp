@@ -92,6 +92,7 @@ void SimIndex::work() {
 Result<void> SimIndex::load(const Visitor& visit) {
   drain(Clock::Time::max());
   const IndexImage::Entries& entries = image_->entries();
+  world_.note("an index is loaded: " + std::to_string(entries.size()) + " entries");
   const bool corrupt = world_.strikes(Fault::index_corrupt);
   std::size_t readable = corrupt ? world_.luck().next() % (entries.size() + 1) : entries.size();
   std::vector<std::uint64_t> aligned;
