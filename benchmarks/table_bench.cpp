@@ -3,14 +3,17 @@
 //
 //   table_bench [--sizes N,N,..] [--repeats N]
 //
-// The limit of a lookup is hashing alone: the keys of the same chains, chained XXH3-128 over parent
-// and tokens, which a match cannot do without.
+// The measure of a lookup is hashing alone: the keys of the same chains, chained XXH3-128 over parent
+// and tokens. `match` looks up chains that somebody has looked up before; `first` those that nobody has;
+// `mixed` is `match` where chains came in turns of a few blocks, as many users' do, so that no chain lies
+// in one piece.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -42,29 +45,51 @@ std::vector<TokenId> tokens_of_chain(std::uint32_t chain) {
   return tokens;
 }
 
-class Table {
+// Who puts a chain in, block by block.
+class Chain {
  public:
-  explicit Table(std::uint32_t blocks)
-      : store_({{0, blocks, 0}, {}, kBlockTokens}, make_lru_policy(blocks + 1), clock_, 1) {
-    for (std::uint32_t chain = 0; chain < blocks / kChainBlocks; ++chain) add(chain);
-    chains_ = blocks / kChainBlocks;
+  explicit Chain(std::uint32_t number) : tokens_(tokens_of_chain(number)) {}
+
+  bool at_end() const { return depth_ == kChainBlocks; }
+  RecordMeta next() {
+    RecordMeta meta;
+    meta.parent = tip_;
+    meta.tokens = std::span(tokens_).subspan(std::size_t{depth_} * kBlockTokens, kBlockTokens);
+    meta.self = tip_ = chain_next(tip_, meta.tokens);
+    meta.depth = depth_++;
+    return meta;
   }
 
-  // A chain that is new takes slots of the coldest blocks once the table is full.
-  void add(std::uint32_t chain) {
-    const std::vector<TokenId> tokens = tokens_of_chain(chain);
-    ChainPoint tip{};
-    BlockId parent = kNoBlock;
-    for (std::uint32_t i = 0; i < kChainBlocks; ++i) {
-      RecordMeta meta;
-      meta.parent = tip;
-      meta.tokens = std::span(tokens).subspan(std::size_t{i} * kBlockTokens, kBlockTokens);
-      meta.self = tip = chain_next(tip, meta.tokens);
-      meta.depth = i;
-      insert(meta, parent);
+  BlockId parent = kNoBlock;
+
+ private:
+  std::vector<TokenId> tokens_;
+  ChainPoint tip_;
+  std::uint32_t depth_ = 0;
+};
+
+class Table {
+ public:
+  // Chains take turns of 1 to `turn_max` blocks, `together` of them at a time.
+  Table(std::uint32_t blocks, std::uint32_t together, std::uint32_t turn_max)
+      : chains_(blocks / kChainBlocks),
+        store_({{0, blocks, 0}, {}, kBlockTokens}, make_lru_policy(blocks + 1), clock_, 1) {
+    std::mt19937 random(1);
+    for (std::uint32_t begin = 0; begin < chains_; begin += together) {
+      std::vector<Chain> users;
+      for (std::uint32_t i = begin; i < std::min(begin + together, chains_); ++i)
+        users.emplace_back(i);
+      while (!users.empty()) {
+        for (Chain& user : users) {
+          for (std::uint32_t turn = 1 + random() % turn_max; turn > 0 && !user.at_end(); --turn)
+            insert(user.next(), user.parent);
+        }
+        std::erase_if(users, [](const Chain& user) { return user.at_end(); });
+      }
     }
   }
 
+  // Once the table is full, the coldest block leaves.
   void insert(const RecordMeta& meta, BlockId& parent) {
     const std::uint32_t slot = store_.acquire_slot(kDram0, Loss::allowed);
     parent = store_.insert(meta, parent);
@@ -73,70 +98,85 @@ class Table {
   }
 
   std::uint32_t chains() const { return chains_; }
-  const BlockTable& blocks() const { return store_.table(); }
+  BlockTable& blocks() { return store_.table(); }
 
  private:
   SystemClock clock_;
+  std::uint32_t chains_;
   BlockStore store_;
-  std::uint32_t chains_ = 0;
 };
 
-struct Cost {
-  double find_ns = 0;  // a block, hashing included
-  double hash_ns = 0;
-  double insert_ns = 0;  // a block, hashing and lineage left out
+// ns a block.
+struct Lookups {
+  std::vector<double> first;
+  std::vector<double> again;
 };
 
-// Returns: ns a block of matching `chain`, hashing included, and of hashing alone.
-std::pair<double, double> match_once(const Table& table, const std::vector<TokenId>& tokens) {
-  std::vector<BlockKey> keys(kChainBlocks);
-  const auto hash = [&] {
-    BlockKey key{};
-    for (std::uint32_t i = 0; i < kChainBlocks; ++i) {
-      key = block_key(key, std::span(tokens).subspan(std::size_t{i} * kBlockTokens, kBlockTokens));
-      keys[i] = key;
-    }
-  };
-  auto begin = SteadyClock::now();
-  hash();
-  const double hashing = nanoseconds_since(begin);
-  begin = SteadyClock::now();
-  hash();
+double find(Table& table, const std::vector<TokenId>& tokens) {
   std::uint32_t found = 0;
-  table.blocks().find_chain(keys, Digest{}, tokens,
-                            [&](std::size_t, BlockId) { return ++found > 0; });
+  const auto begin = SteadyClock::now();
+  table.blocks().find_chain({}, tokens, [&](std::size_t, BlockId) { return ++found > 0; });
+  const double taken = nanoseconds_since(begin);
   if (found != kChainBlocks) throw std::runtime_error("a block that is there was not found");
-  return {nanoseconds_since(begin) / kChainBlocks, hashing / kChainBlocks};
+  return taken / kChainBlocks;
 }
 
-Cost measure(std::uint32_t blocks, std::uint32_t repeats) {
-  Table table(blocks);
-  std::mt19937 random(1);
-  std::vector<double> finds;
-  std::vector<double> hashes;
+// Chains in random order, so that none is in a cache because of the last one.
+Lookups look_up(Table& table, std::uint32_t repeats) {
+  std::vector<std::uint32_t> order(table.chains());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::shuffle(order, std::mt19937(1));
+  Lookups lookups;
+  for (const std::uint32_t chain : order)
+    lookups.first.push_back(find(table, tokens_of_chain(chain)));
+  for (std::uint32_t i = 0; i < repeats; ++i)
+    lookups.again.push_back(find(table, tokens_of_chain(order[i % order.size()])));
+  return lookups;
+}
+
+double hash(std::uint32_t repeats) {
+  std::vector<double> costs;
   for (std::uint32_t i = 0; i < repeats; ++i) {
-    const auto [find, hash] = match_once(table, tokens_of_chain(random() % table.chains()));
-    finds.push_back(find);
-    hashes.push_back(hash);
-  }
-  // Inserting: all that is hashed is made before the clock starts.
-  std::vector<double> inserts;
-  for (std::uint32_t i = 0; i < repeats; ++i) {
-    const std::vector<TokenId> tokens = tokens_of_chain(1'000'000'000 + i);
-    std::vector<RecordMeta> metas(kChainBlocks);
-    ChainPoint tip{};
-    for (std::uint32_t at = 0; at < kChainBlocks; ++at) {
-      metas[at].parent = tip;
-      metas[at].tokens = std::span(tokens).subspan(std::size_t{at} * kBlockTokens, kBlockTokens);
-      metas[at].self = tip = chain_next(tip, metas[at].tokens);
-      metas[at].depth = at;
-    }
-    BlockId parent = kNoBlock;
+    const std::vector<TokenId> tokens = tokens_of_chain(i);
+    std::vector<BlockKey> keys(kChainBlocks);
     const auto begin = SteadyClock::now();
-    for (const RecordMeta& meta : metas) table.insert(meta, parent);
-    inserts.push_back(nanoseconds_since(begin) / kChainBlocks);
+    BlockKey key{};
+    for (std::uint32_t at = 0; at < kChainBlocks; ++at) {
+      key = block_key(key, std::span(tokens).subspan(std::size_t{at} * kBlockTokens, kBlockTokens));
+      keys[at] = key;
+    }
+    costs.push_back(nanoseconds_since(begin) / kChainBlocks);
   }
-  return {median(finds), median(hashes), median(inserts)};
+  return median(costs);
+}
+
+// All that is hashed is made before the clock starts.
+double replace(Table& table, std::uint32_t repeats) {
+  std::vector<double> costs;
+  for (std::uint32_t i = 0; i < repeats; ++i) {
+    Chain chain(1'000'000'000 + i);
+    std::vector<RecordMeta> metas;
+    while (!chain.at_end()) metas.push_back(chain.next());
+    const auto begin = SteadyClock::now();
+    for (const RecordMeta& meta : metas) table.insert(meta, chain.parent);
+    costs.push_back(nanoseconds_since(begin) / kChainBlocks);
+  }
+  return median(costs);
+}
+
+void measure(std::uint32_t blocks, std::uint32_t repeats) {
+  const double hashing = hash(repeats);
+  Lookups mixed;
+  {
+    Table table(blocks, 64, 8);
+    mixed = look_up(table, repeats);
+  }
+  Table table(blocks, 1, kChainBlocks);
+  const Lookups lookups = look_up(table, repeats);
+  fmt::print("{:>10} {:>8.1f}", blocks, hashing);
+  for (const auto& costs : {lookups.again, lookups.first, mixed.again, mixed.first})
+    fmt::print(" {:>7.1f} {:>6.2f}", median(costs), median(costs) / hashing);
+  fmt::print(" {:>8.0f}\n", replace(table, repeats));
 }
 
 }  // namespace
@@ -151,11 +191,7 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", repeats, "Chains looked up and put in; medians count")
       ->check(CLI::Range(1, 100'000));
   CLI11_PARSE(app, argc, argv);
-  fmt::print("{:>10} {:>14} {:>12} {:>8} {:>14}\n", "blocks", "match ns/block", "hash ns", "ratio",
-             "replace ns");
-  for (const std::uint32_t size : sizes) {
-    const Cost cost = measure(size, repeats);
-    fmt::print("{:>10} {:>14.1f} {:>12.1f} {:>8.2f} {:>14.1f}\n", size, cost.find_ns, cost.hash_ns,
-               cost.find_ns / cost.hash_ns, cost.insert_ns);
-  }
+  fmt::print("ns a block, and over hashing\n{:>10} {:>8} {:>14} {:>14} {:>14} {:>14} {:>8}\n",
+             "blocks", "hashing", "match", "first", "mixed", "mixed first", "replace");
+  for (const std::uint32_t size : sizes) measure(size, repeats);
 }

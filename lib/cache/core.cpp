@@ -33,6 +33,18 @@ void extend_runs(std::vector<MatchRun>& runs, std::uint32_t index, Availability 
   }
 }
 
+std::vector<BlockKey> keys_of(const ChainPoint& root, std::span<const TokenId> tokens,
+                              std::size_t block_tokens) {
+  std::vector<BlockKey> keys;
+  keys.reserve(tokens.size() / block_tokens);
+  BlockKey key = root.key;
+  for (std::size_t at = 0; at < tokens.size(); at += block_tokens) {
+    key = block_key(key, tokens.subspan(at, block_tokens));
+    keys.push_back(key);
+  }
+  return keys;
+}
+
 // The chain over `tokens` after `tip`: point 0 is `tip`, point i + 1 the end of block i.
 // It hashes, so it is not called under the lock.
 std::vector<ChainPoint> chain_over(const ChainPoint& tip, std::span<const TokenId> tokens,
@@ -62,21 +74,18 @@ Result<Match> Core::match(const ModelIdentity& identity, std::span<const TokenId
   match.prompt_tokens_ = static_cast<std::uint32_t>(prompt.size());
   // At most prompt - 1 tokens: the last one is computed, for its logits.
   const std::size_t blocks = prompt.empty() ? 0 : (prompt.size() - 1) / block_tokens();
-  std::vector<BlockKey> keys(blocks);
-  BlockKey key = root->key;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    key = block_key(key, prompt.subspan(i * block_tokens(), block_tokens()));
-    keys[i] = key;
-  }
-  walk(match, prompt, keys);
+  prompt = prompt.first(blocks * block_tokens());
+  std::vector<BlockKey> keys;
+  if (mover_->counts_requests()) keys = keys_of(*root, prompt, block_tokens());
+  const std::lock_guard guard(lock_);
+  mover_->saw(keys);
+  walk(match, prompt);
   return match;
 }
 
-void Core::walk(Match& match, std::span<const TokenId> prompt, std::span<const BlockKey> keys) {
-  const std::lock_guard guard(lock_);
-  mover_->saw(keys);
-  const BlockTable& table = store_->table();
-  table.find_chain(keys, match.prefix_.tip.lineage, prompt, [&](std::size_t i, BlockId id) {
+void Core::walk(Match& match, std::span<const TokenId> tokens) {
+  BlockTable& table = store_->table();
+  table.find_chain(match.prefix_.tip, tokens, [&](std::size_t i, BlockId id) {
     const PlaceId place = best_place(table[id]);
     if (place == kNowhere) return false;
     store_->pin(id, place);

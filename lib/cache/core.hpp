@@ -85,7 +85,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // core.cpp
   std::uint64_t block_tokens() const noexcept { return tiers_->layout.block_tokens; }
-  void walk(Match& match, std::span<const TokenId> prompt, std::span<const BlockKey> keys);
+  void walk(Match& match, std::span<const TokenId> tokens);
   Result<void> start_fetch(Match& match, FetchOp& op, const OperationOptions& options,
                            const PoolId* pool, std::span<const std::uint32_t> slots);
   void publish(BlockId id, std::uint32_t slot, Batch& batch);

@@ -48,8 +48,10 @@ std::vector<std::uint32_t> Recovery::finish() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (i + 2 * kAhead < entries_.size()) table.prefetch(entries_[i + 2 * kAhead].block);
     if (i + kAhead < entries_.size()) table.prefetch_parent(entries_[i + kAhead].block);
-    table[entries_[i].block].parent_hint = table.find_parent(entries_[i].block);
-    store_.recover(entries_[i].block, kNvme0, entries_[i].slot);
+    const BlockId id = entries_[i].block;
+    const BlockId parent = table.find_parent(id);
+    if (parent != kNoBlock) table.link(parent, id);
+    store_.recover(id, kNvme0, entries_[i].slot);
   }
   return std::move(useless_);
 }

@@ -34,15 +34,13 @@ BlockId BlockTable::find(const BlockKey& key, const Digest& parent_lineage,
   if (blocks_.empty() || tokens.size() != block_tokens_) return kNoBlock;
   for (BlockId id = buckets_[bucket_of(key)]; id != kNoBlock; id = blocks_[id].next_in_bucket) {
     const Block& block = blocks_[id];
-    if (block.key == key && same_bytes(block.parent_lineage, parent_lineage) &&
-        std::memcmp(this->tokens(id).data(), tokens.data(), tokens.size_bytes()) == 0) {
+    if (block.key == key && same_bytes(block.parent_lineage, parent_lineage) && holds(id, tokens))
       return id;
-    }
   }
   return kNoBlock;
 }
 
-BlockId BlockTable::insert(const RecordMeta& meta) noexcept {
+BlockId BlockTable::insert(const RecordMeta& meta, BlockId parent) noexcept {
   TERRACE_ASSERT(meta.tokens.size() == block_tokens_, meta.tokens.size());
   if (free_ == kNoBlock) return kNoBlock;
   const BlockId id = free_;
@@ -61,7 +59,14 @@ BlockId BlockTable::insert(const RecordMeta& meta) noexcept {
   block.next_in_bucket = bucket;
   bucket = id;
   ++size_;
+  if (parent != kNoBlock) link(parent, id);
   return id;
+}
+
+void BlockTable::link(BlockId parent, BlockId id) noexcept {
+  if (!same_bytes(blocks_[parent].lineage, blocks_[id].parent_lineage)) return;
+  blocks_[id].parent = parent;
+  blocks_[parent].child = id;
 }
 
 void BlockTable::erase(BlockId id) noexcept {
@@ -69,7 +74,8 @@ void BlockTable::erase(BlockId id) noexcept {
   for (const Residency& residency : block.at) {
     TERRACE_ASSERT(residency.state == BlockState::absent && residency.pins == 0, id);
   }
-  block.lineage = {};  // no hint of a child points here any more
+  block.lineage = {};       // no link of a child leads here any more,
+  block.parent = kNoBlock;  // and none of a parent
   roots_.release(block.root);
   BlockId* link = &buckets_[bucket_of(block.key)];
   while (*link != id) {
@@ -84,9 +90,10 @@ void BlockTable::erase(BlockId id) noexcept {
 
 BlockId BlockTable::parent_of(BlockId id) const noexcept {
   const Block& block = blocks_[id];
-  const BlockId hint = block.parent_hint;
-  return hint != kNoBlock && same_bytes(blocks_[hint].lineage, block.parent_lineage) ? hint
-                                                                                     : kNoBlock;
+  const BlockId parent = block.parent;
+  const bool is_there =
+      parent != kNoBlock && same_bytes(blocks_[parent].lineage, block.parent_lineage);
+  return is_there ? parent : kNoBlock;
 }
 
 BlockId BlockTable::find_parent(BlockId id) const noexcept {

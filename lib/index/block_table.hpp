@@ -3,6 +3,14 @@
 // A hash table with chains, all storage reserved once. A lookup compares key, tokens at full width
 // and the parent's lineage, so that no collision of keys is ever a hit; blocks whose keys collide
 // live side by side. Must never move bytes or choose victims.
+//
+// Most lookups need no key. A block links to the child that was last asked for after it, and a child
+// to its parent; each link is set only where the lineage has proved it, and goes with its block. Where
+// both agree, the younger of the two was proved while both blocks were what they are now, so the child
+// is the one: only its tokens are left to compare. A walk along links would wait for memory at every
+// block, so each block also remembers who stood some blocks further on last time (a jump pointer: Roth
+// and Sohi, 1999), and asks for that one's memory. That is a guess, and proves nothing.
+//
 // Thread rule: one caller at a time, except that name and tokens of a pinned block may be read from
 // anywhere: they never change while it is in the table.
 #pragma once
@@ -10,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -33,12 +42,13 @@ struct Residency {
 };
 static_assert(sizeof(Residency) == 8);
 
-// Two cache lines, in the order in which a match reads them: what it looks for, then the proof.
+// Two cache lines: what a walk along links reads, then the proof.
 struct alignas(64) Block {
   BlockKey key;
   BlockId next_in_bucket = kNoBlock;
-  // Where the parent was; it may have left since: see BlockTable::parent_of().
-  BlockId parent_hint = kNoBlock;
+  BlockId parent = kNoBlock;  // where it was; it may have left since: see BlockTable::parent_of()
+  BlockId child = kNoBlock;   // likewise, of the children the one that was last asked for
+  BlockId ahead = kNoBlock;   // kAhead blocks further on, when somebody last walked there
   std::uint32_t depth = 0;
   std::uint32_t root = 0;  // in the table of roots
   std::array<Residency, kPlaceCount> at;
@@ -56,15 +66,15 @@ class BlockTable {
   // Returns: the block of `tokens` after `parent`, or kNoBlock.
   BlockId find(const BlockKey& key, const Digest& parent_lineage,
                std::span<const TokenId> tokens) const noexcept;
-  // Finds the blocks of `keys`, over `tokens` after `parent_lineage`, one after another, with the
-  // memory of those ahead on its way already: a table of a million blocks is in no cache.
-  // `visit(i, id)` says whether to go on. Ends at the first one that is not there.
+  // Finds the blocks of `tokens` after `root`, one after another. `visit(i, id)` says whether to go
+  // on. Ends at the first one that is not there.
   template <class Visit>
-  void find_chain(std::span<const BlockKey> keys, Digest parent_lineage,
-                  std::span<const TokenId> tokens, const Visit& visit) const;
-  // REQUIRES: find() says kNoBlock. Returns: the new block, absent everywhere; kNoBlock where the
-  // table is full.
-  BlockId insert(const RecordMeta& meta) noexcept;
+  void find_chain(const ChainPoint& root, std::span<const TokenId> tokens, const Visit& visit);
+  // REQUIRES: find() says kNoBlock; `parent` is a block, or kNoBlock. Returns: the new block, absent
+  // everywhere; kNoBlock where the table is full.
+  BlockId insert(const RecordMeta& meta, BlockId parent) noexcept;
+  // Links a block and its parent, where that is its parent.
+  void link(BlockId parent, BlockId id) noexcept;
   // REQUIRES: absent everywhere, no pins.
   void erase(BlockId id) noexcept;
 
@@ -77,7 +87,7 @@ class BlockTable {
   bool takes(const RecordMeta& meta) const noexcept {
     return free_ != kNoBlock && meta.tokens.size() == block_tokens_;
   }
-  // Returns: the parent's block, if the hint still leads to it; kNoBlock.
+  // Returns: the parent's block, if the link still leads to it; kNoBlock.
   BlockId parent_of(BlockId id) const noexcept;
   // Returns: the parent's block, found by its name; kNoBlock.
   BlockId find_parent(BlockId id) const noexcept;
@@ -100,21 +110,27 @@ class BlockTable {
   }
 
   static constexpr std::size_t kLine = 64;
-  static constexpr std::size_t kBucketsAhead = 64;
-  static constexpr std::size_t kBlocksAhead = 32;
+  static constexpr std::size_t kAhead = 16;
 
   void prefetch_bucket(const BlockKey& key) const noexcept {
     __builtin_prefetch(&buckets_[bucket_of(key)]);
   }
-  // REQUIRES: the bucket was prefetched a while ago, or this waits for it.
-  void prefetch_block(const BlockKey& key) const noexcept {
-    const BlockId id = buckets_[bucket_of(key)];
+  // What a walk reads of a block.
+  void prefetch_step(BlockId id) const noexcept {
     if (id == kNoBlock) return;
-    const auto* block = reinterpret_cast<const std::byte*>(&blocks_[id]);
-    __builtin_prefetch(block);
-    __builtin_prefetch(block + kLine);
+    __builtin_prefetch(&blocks_[id]);
     const auto bytes = std::as_bytes(this->tokens(id));
     for (std::size_t at = 0; at < bytes.size(); at += kLine) __builtin_prefetch(&bytes[at]);
+  }
+  bool holds(BlockId id, std::span<const TokenId> tokens) const noexcept {
+    return std::memcmp(this->tokens(id).data(), tokens.data(), tokens.size_bytes()) == 0;
+  }
+  // Returns: the child of `parent` with these tokens, if the links lead there; kNoBlock.
+  BlockId follow(BlockId parent, std::span<const TokenId> tokens) const noexcept {
+    const BlockId child = blocks_[parent].child;
+    if (child == kNoBlock || blocks_[child].parent != parent || !holds(child, tokens))
+      return kNoBlock;
+    return child;
   }
 
   std::uint32_t block_tokens_;
@@ -128,19 +144,26 @@ class BlockTable {
 };
 
 template <class Visit>
-void BlockTable::find_chain(std::span<const BlockKey> keys, Digest parent_lineage,
-                            std::span<const TokenId> tokens, const Visit& visit) const {
+void BlockTable::find_chain(const ChainPoint& root, std::span<const TokenId> tokens,
+                            const Visit& visit) {
   if (blocks_.empty()) return;
-  for (std::size_t i = 0; i < std::min(keys.size(), kBucketsAhead); ++i) prefetch_bucket(keys[i]);
-  for (std::size_t i = 0; i < std::min(keys.size(), kBlocksAhead); ++i) prefetch_block(keys[i]);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i + kBucketsAhead < keys.size()) prefetch_bucket(keys[i + kBucketsAhead]);
-    if (i + kBlocksAhead < keys.size()) prefetch_block(keys[i + kBlocksAhead]);
-    const BlockId id =
-        find(keys[i], parent_lineage, tokens.subspan(i * block_tokens_, block_tokens_));
-    if (id == kNoBlock) return;
-    parent_lineage = blocks_[id].lineage;
+  std::array<BlockId, kAhead> last{};  // the blocks before this one
+  BlockId parent = kNoBlock;
+  for (std::size_t i = 0; (i + 1) * block_tokens_ <= tokens.size(); ++i) {
+    const auto here = tokens.subspan(i * block_tokens_, block_tokens_);
+    BlockId id = parent == kNoBlock ? kNoBlock : follow(parent, here);
+    if (id == kNoBlock) {
+      const ChainPoint before = parent == kNoBlock ? root : blocks_[parent].self();
+      id = find(block_key(before.key, here), before.lineage, here);
+      if (id == kNoBlock) return;
+      if (parent != kNoBlock) link(parent, id);
+    }
+    prefetch_step(blocks_[id].ahead);
+    BlockId& behind = last[i % kAhead];
+    if (i >= kAhead && blocks_[behind].ahead != id) blocks_[behind].ahead = id;
+    behind = id;
     if (!visit(i, id)) return;
+    parent = id;
   }
 }
 

@@ -36,9 +36,7 @@ BlockStore::BlockStore(const Sizes& sizes, std::unique_ptr<EvictionPolicy> polic
 }
 
 BlockId BlockStore::insert(const RecordMeta& meta, BlockId parent) noexcept {
-  const BlockId id = table_.insert(meta);
-  if (id != kNoBlock) table_[id].parent_hint = parent;
-  return id;
+  return table_.insert(meta, parent);
 }
 
 void BlockStore::drop_if_gone(BlockId id) noexcept {

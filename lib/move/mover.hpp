@@ -70,6 +70,7 @@ class Mover {
   // Drops every unpinned copy from `place`. Returns: how many.
   std::uint64_t drop(PlaceId place);
   // A request has asked for these: what admission to NVMe goes by.
+  bool counts_requests() const noexcept { return admission_.limited(); }
   void saw(std::span<const BlockKey> keys) noexcept { admission_.saw(keys); }
   void cancel_all() noexcept;
   void cancel_into(std::uint32_t pool) noexcept;  // fetches into an engine's pool
