@@ -99,7 +99,7 @@ class Core : public std::enable_shared_from_this<Core> {
   bool poll_until(std::chrono::nanoseconds timeout, const IsDone& is_done);
   NvmeTier::Facts describe_nvme() const;
 
-  const OwnerProcess owner_;
+  const OwnerProcess owner_{};
   Options options_;
   std::unique_ptr<Tiers> tiers_;
   std::mutex lock_;

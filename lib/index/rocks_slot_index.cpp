@@ -106,7 +106,7 @@ class RocksSlotIndex final : public SlotIndex {
   const std::size_t batch_max_;
   const rocksdb::Options options_;
   const Log log_;
-  const OwnerProcess owner_;
+  const OwnerProcess owner_{};
   std::unique_ptr<UpdateQueue> queue_;
   // The worker's while anything is queued, the caller's otherwise; so is reason_.
   std::unique_ptr<rocksdb::DB> database_;  // null: given up, and every update fails
@@ -144,7 +144,7 @@ class OpenIndexes {
     for (RocksSlotIndex* index : indexes_) index->end();
   }
 
-  const OwnerProcess owner_;
+  const OwnerProcess owner_{};
   std::mutex mutex_;
   std::vector<RocksSlotIndex*> indexes_;
   bool registered_ = false;

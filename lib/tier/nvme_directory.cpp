@@ -63,19 +63,22 @@ Result<void> make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     const int error = errno;
     if (error == ENOENT) {
-      return fail(Code::io_error, "the parent of nvme_path does not exist: create it first", error);
+      return fail(Code::io_error,
+                  "the parent of the NVMe directory does not exist: create it first", error);
     }
     if (error == ENOTDIR) {
-      return fail(Code::invalid_argument, "the parent of nvme_path is not a directory", error);
+      return fail(Code::invalid_argument, "the parent of the NVMe directory is not a directory",
+                  error);
     }
-    return fail(Code::io_error, "nvme_path cannot be created", error);
+    return fail(Code::io_error, "the NVMe directory cannot be created", error);
   }
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
-    return fail(Code::io_error, "nvme_path cannot be examined", errno);
+    return fail(Code::io_error, "the NVMe directory cannot be examined", errno);
   }
   if (S_ISDIR(status.st_mode)) return {};
-  return fail(Code::invalid_argument, "nvme_path is not a directory: name a directory", ENOTDIR);
+  return fail(Code::invalid_argument, "the NVMe directory is a file, not a directory: name another",
+              ENOTDIR);
 }
 
 // Returns: the descriptor that holds the lock.
@@ -83,8 +86,8 @@ Result<int> lock(const NvmePaths& files, const NvmeDirectory::Log& log) {
   // Not inherited by programs that the host process starts: they would hold the lock after its end.
   const int fd = ::open(files.lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode);
   if (fd < 0) {
-    return fail(Code::io_error, "nvme_path cannot be written: check its owner, mode and mount",
-                errno);
+    return fail(Code::io_error,
+                "the NVMe directory cannot be written: check its owner, mode and mount", errno);
   }
   // flock, not fcntl: it also keeps a second cache of this process out, and closing another
   // descriptor of the file does not drop it.
@@ -93,10 +96,11 @@ Result<int> lock(const NvmePaths& files, const NvmeDirectory::Log& log) {
     std::string owner = read_text(fd);
     ::close(fd);
     if (owner.ends_with('\n')) owner.pop_back();
-    if (error != EWOULDBLOCK) return fail(Code::io_error, "nvme_path cannot be locked", error);
+    if (error != EWOULDBLOCK)
+      return fail(Code::io_error, "the NVMe directory cannot be locked", error);
     if (log) log(fmt::format("{} is in use: {}", files.directory, owner));
     return fail(Code::busy,
-                "nvme_path is in use by another cache: stop it, or use another directory");
+                "the NVMe directory is in use by another cache: stop it, or use another directory");
   }
   // The name is a courtesy: the lock holds without it, so a full disk is no reason to fail here.
   const std::string owner = fmt::format("process {}\n", ::getpid());
@@ -137,12 +141,14 @@ std::string read_text(const std::string& path) {
 }
 
 Result<NvmeDirectory> NvmeDirectory::open(const std::string& path, const Log& log) {
-  if (path.empty()) return fail(Code::invalid_argument, "nvme_path is empty: name a directory");
+  if (path.empty())
+    return fail(Code::invalid_argument, "the path of the NVMe directory is empty: name one");
   if (auto made = make_directory(path); !made) return unexpected(made.error());
   NvmePaths files(path);
   if (!exists(files.lock) && (exists(files.data) || exists(files.index))) {
-    return fail(Code::invalid_argument,
-                "nvme_path holds blocks.dat or index that no cache made: use an empty directory");
+    return fail(
+        Code::invalid_argument,
+        "the NVMe directory holds blocks.dat or index that no cache made: use an empty directory");
   }
   auto fd = lock(files, log);
   if (!fd) return unexpected(fd.error());
@@ -180,7 +186,7 @@ Result<void> NvmeDirectory::write_manifest(const RecordFormat& format,
   if (error == 0) error = sync_directory(files_.directory);
   if (error == 0) return {};
   ::unlink(draft.c_str());
-  return fail(Code::io_error, "the manifest of nvme_path cannot be written", error);
+  return fail(Code::io_error, "the manifest of the NVMe directory cannot be written", error);
 }
 
 void NvmeDirectory::remove_leftovers() const {
@@ -196,7 +202,8 @@ Result<void> NvmeDirectory::remove_index() const {
   std::error_code error;
   std::filesystem::remove_all(index_path(), error);  // follows no symbolic links
   if (!error) return {};
-  return fail(Code::io_error, "the old index in nvme_path cannot be removed", error.value());
+  return fail(Code::io_error, "the old index in the NVMe directory cannot be removed",
+              error.value());
 }
 
 }  // namespace terrace::internal

@@ -189,6 +189,7 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
 }
 
 TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {
+  if (TERRACE_KEY_BITS < 128) GTEST_SKIP() << "keys are cut: all blocks share their counters";
   Options limited = options(1, 16 * MiB);
   limited.nvme_write_bytes_per_day = 24 * 100 * kRecordBytes;  // 100 records at once
   ToyEngine engine(limited);

@@ -51,8 +51,12 @@ TEST_P(CrashConsistency, AFileThatIsCutShortIsAMissAndTheRestIsServed) {
     });
     EXPECT_EQ(::truncate(data().c_str(), bytes), 0);
     live([&](ToyEngine& engine) {
-      engine.serve(prompt());
-      engine.drop({kHbm0, kDram0});
+      // Nobody may have read all of it yet: the index still names what was cut off. Once it was asked for,
+      // it is written anew.
+      for (int i = 0; i < 2; ++i) {
+        engine.serve(prompt());
+        engine.drop({kHbm0, kDram0});
+      }
       EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], whole());
     });
   }

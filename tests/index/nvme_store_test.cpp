@@ -127,7 +127,7 @@ TEST_F(NvmeStoreTest, TheSmallestCapHoldsEightBlocks) {
 
 TEST_F(NvmeStoreTest, AMissingParentIsNamed) {
   std::filesystem::remove_all(directory_.path());
-  expect_refused(MiB, Code::io_error, "parent of nvme_path does not exist");
+  expect_refused(MiB, Code::io_error, "parent of the NVMe directory does not exist");
 }
 
 TEST_F(NvmeStoreTest, AFileIsNotADirectory) {
