@@ -24,9 +24,12 @@ void add_size(CLI::App& app, const std::string& flag, std::uint64_t& bytes,
       ->default_str(format_bytes(bytes));
 }
 
+// On unless turned off. The other way round it is for files, where a line says 'prefault = false'; it
+// comes first, so that flags win.
 void add_switch(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
-  app.add_flag("--" + name + ",!--no-" + name, value,
-               help + " (on; --no-" + name + " turns it off)");
+  app.add_flag("--" + name, value)->group("");
+  app.add_flag_callback(
+      "--no-" + name, [&value] { value = false; }, help);
 }
 
 void add_server_options(CLI::App& app, ServeOptions& options) {
@@ -71,10 +74,10 @@ void add_cache_options(CLI::App& app, ServeOptions& options) {
            "What a day may wear the drives; 0: no limit");
   add_size(app, "--nvme-scrub-bytes-per-second", options.nvme_scrub_bytes_per_second,
            "Read and verify records in the background; 0: off");
-  add_switch(app, "huge-pages", options.huge_pages, "Ask for huge pages");
-  add_switch(app, "prefault", options.prefault, "Touch the DRAM tier at start");
-  add_switch(app, "io-uring", options.io_uring, "NVMe through io_uring");
-  add_switch(app, "direct-io", options.direct_io, "NVMe past the page cache");
+  add_switch(app, "huge-pages", options.huge_pages, "Do not ask for huge pages");
+  add_switch(app, "prefault", options.prefault, "Do not touch the DRAM tier at start");
+  add_switch(app, "io-uring", options.io_uring, "NVMe without io_uring");
+  add_switch(app, "direct-io", options.direct_io, "NVMe through the page cache");
 }
 
 constexpr const char* kFooter =

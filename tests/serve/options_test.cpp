@@ -42,7 +42,7 @@ TEST(ServeOptions, FlagsWinOverFileOverDefaults) {
   const test::TemporaryDirectory directory;
   const std::string file = (directory.path() / "serve.conf").string();
   std::ofstream(file) << "hbm-bytes = 64MiB\ndram-bytes = \"1.5GiB\"\nport = 1234\nadmin = true\n"
-                         "io-uring = false\n";
+                         "io-uring = false\nprefault = true\n";
   const auto parsed = parse({"--config", file, "--port", "4321", "--no-prefault"});
   ASSERT_TRUE(parsed.result.options) << parsed.err;
   const ServeOptions& options = *parsed.result.options;
