@@ -91,6 +91,12 @@ class BlockTable {
   BlockId parent_of(BlockId id) const noexcept;
   // Returns: the parent's block, found by its name; kNoBlock.
   BlockId find_parent(BlockId id) const noexcept;
+  // Asks for the memory that erase(id), and an insert() in its place, will touch.
+  void prefetch_replace(BlockId id) const noexcept {
+    prefetch_step(id);
+    __builtin_prefetch(&blocks_[id].lineage);
+    __builtin_prefetch(&parent_keys_[id]);
+  }
   // Asks for the memory that find_parent() will read; prefetch(id) a while before.
   void prefetch(BlockId id) const noexcept {
     __builtin_prefetch(&parent_keys_[id]);
@@ -136,7 +142,7 @@ class BlockTable {
   std::uint32_t block_tokens_;
   std::uint32_t size_ = 0;
   HugeVector<Block> blocks_;
-  std::vector<BlockKey> parent_keys_;  // apart: no lookup reads them
+  HugeVector<BlockKey> parent_keys_;  // apart: no lookup reads them
   RootTable roots_;
   HugeVector<TokenId> tokens_;
   HugeVector<BlockId> buckets_;  // size is a power of two

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/assert.hpp"
+#include "io/huge_vector.hpp"
 
 namespace terrace::internal {
 
@@ -62,7 +62,7 @@ class IdList {
     std::uint32_t previous;
     std::uint32_t next;
   };
-  std::vector<Link> links_;
+  HugeVector<Link> links_;
   std::uint32_t front_ = kNone;
   std::uint32_t back_ = kNone;
   std::uint32_t size_ = 0;

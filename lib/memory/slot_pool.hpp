@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "io/huge_vector.hpp"
+
 namespace terrace::internal {
 
 class SlotPool {
@@ -57,8 +59,8 @@ class SlotPool {
   }
 
   std::vector<Range> ranges_;
-  std::vector<std::uint32_t> generation_;
-  std::vector<State> state_;
+  HugeVector<std::uint32_t> generation_;
+  HugeVector<State> state_;
   std::uint32_t free_ = 0;
   std::uint32_t quarantined_ = 0;
 };

@@ -71,6 +71,9 @@ std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss, std::uint32_t r
   const BlockId victim = choose_victim(place, loss);
   if (victim == kNoBlock) return kNoSlot;
   evict(victim, place);
+  // Where one leaves, the next one will soon: a million blocks are in no cache.
+  const BlockId next = policy_->coldest(place);
+  if (next != kNoBlock) table_.prefetch_replace(next);
   return pools_[place].acquire(range);
 }
 

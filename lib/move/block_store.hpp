@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/event_ring.hpp"
-#include "base/id_list.hpp"
 #include "index/block_table.hpp"
+#include "memory/id_list.hpp"
 #include "memory/slot_pool.hpp"
 #include "terrace/io.hpp"
 #include "terrace/policy.hpp"

@@ -1,7 +1,7 @@
 // Least recently used, one order a place.
 #include <array>
 
-#include "base/id_list.hpp"
+#include "memory/id_list.hpp"
 #include "terrace/policy.hpp"
 
 namespace terrace {
