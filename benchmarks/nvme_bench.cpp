@@ -3,9 +3,9 @@
 //   nvme_bench --path DIR [--json FILE] [--file-bytes SIZE] [--depths N,N] [--blocks SIZE,SIZE]
 //              [--rounds N] [--no-peers] [--quick]
 //
-// What is compared. Ours moves records through the device of an NvmeStore, to and from slots of a
-// DRAM arena on huge pages, in the order in which the mover does: `read`; `read_verified`, every
-// digest and token of each record compared; `write`, each record sealed as it is submitted;
+// What is compared. Ours is the cache's own transfers between a DRAM tier on huge pages and an NVMe
+// tier, blocks pinned, evicted and published as ever: `read_verified` and `write` as the cache does
+// it, every digest and token of each record compared, each record sealed; `read` and
 // `write_unsealed`, the same without the hashes. The limit (BareLoop) moves requests of the size of
 // our record, header and alignment included, at the same offsets of the same file, as many at a
 // time, with as much memory. Figures of both are payload a second, so that `ratio` is what our code
@@ -31,6 +31,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "nvme/bare_loop.hpp"
@@ -105,23 +106,24 @@ class SizeBench {
   SizeBench(const Options& options, std::uint64_t block_bytes)
       : options_(options),
         layout_(layout_of(block_bytes)),
-        format_(layout_, 4096),
+        tiers_(layout_, 4096),
+        format_(tiers_.format),
         run_blocks_(static_cast<std::uint32_t>(
             std::clamp<std::uint64_t>(kRunBytes / format_.record_bytes(), 1, kIoPiecesMax))),
         depth_max_(std::ranges::max(options.depths)),
-        directory_(options.path + "/nvme_bench.tmp"),
-        arena_(allocate()),
-        store_(open()),
-        blocks_(layout_, store_->slot_count()),
-        ours_(*store_, format_, blocks_, arena_.bytes()),
-        singles_(store_->slot_count(), 1),
-        runs_(store_->slot_count(), run_blocks_) {
-    std::vector<std::uint32_t> all(store_->slot_count());
+        directory_(options.path + "/nvme_bench.tmp") {
+    allocate();
+    open();
+    slot_count_ = tiers_.nvme->slot_count();
+    ours_.emplace(tiers_);
+    singles_ = Order(slot_count_, 1);
+    runs_ = Order(slot_count_, run_blocks_);
+    std::vector<std::uint32_t> all(slot_count_);
     std::iota(all.begin(), all.end(), 0U);
-    ours_.run(Work::write, all, std::min(8U, depth_max_), 1);
+    ours_->run(Work::write, all, std::min(8U, depth_max_), 1);
   }
   ~SizeBench() {
-    store_.reset();
+    tiers_.nvme.reset();
     std::error_code ignored;
     std::filesystem::remove_all(directory_, ignored);
   }
@@ -137,37 +139,39 @@ class SizeBench {
   }
 
   json facts() {
-    const BlockDeviceFacts facts = store_->device().facts();
+    const BlockDeviceFacts facts = tiers_.nvme->facts().device;
     return {{"io_uring", facts.io_uring},
             {"direct", facts.direct},
             {"registered_buffers", facts.registered_buffers},
-            {"huge_pages", arena_.huge_pages()}};
+            {"huge_pages", tiers_.dram.memory.huge_pages()}};
   }
 
  private:
-  internal::HostMemory allocate() const {
-    const std::uint64_t slots = std::uint64_t{2} * depth_max_ * run_blocks_;
-    auto arena = internal::HostMemory::allocate(slots * format_.record_bytes(), {});
-    if (!arena) throw std::runtime_error(arena.error().message);
-    return std::move(*arena);
+  void allocate() {
+    internal::DramTier& dram = tiers_.dram;
+    dram.slot_count = 2 * depth_max_ * run_blocks_;
+    dram.stride_bytes = format_.record_bytes();
+    dram.payload_offset = format_.header_bytes();
+    auto memory = internal::HostMemory::allocate(dram.slot_count * dram.stride_bytes, {});
+    if (!memory) throw std::runtime_error(memory.error().message);
+    dram.memory = std::move(*memory);
   }
 
-  std::unique_ptr<internal::NvmeStore> open() {
+  void open() {
     std::filesystem::remove_all(directory_);
     internal::NvmeStoreOptions how;
-    how.path = directory_;
     how.bytes_max = options_.file_bytes;
     how.queue_depth_max = depth_max_ * run_blocks_;
-    how.buffers = arena_.bytes();
+    how.buffers = tiers_.dram.memory.bytes();
     how.slot_index = [](const std::string&) { return internal::make_null_slot_index(); };
-    auto store = internal::NvmeStore::open(how, layout_, format_);
-    if (!store) throw std::runtime_error(store.error().message);
-    return std::move(*store);
+    auto tier = internal::NvmeTier::open(std::span(&directory_, 1), how, layout_, format_);
+    if (!tier) throw std::runtime_error(tier.error().message);
+    tiers_.nvme = std::move(*tier);
   }
 
   // Short measurements, and many: what disturbs one contestant disturbs the others in turn.
   std::uint32_t measured_slots(std::uint32_t depth) const {
-    const std::uint32_t most = store_->slot_count();
+    const std::uint32_t most = slot_count_;
     return std::clamp(most / kParts, std::min(most, kDepthsMin * depth * run_blocks_), most);
   }
 
@@ -179,7 +183,7 @@ class SizeBench {
       Order& order = run_blocks == 1 ? singles_ : runs_;
       const auto first_slots = order.next(measured_slots(depth) / run_blocks);
       return measure(first_slots.size() * run_blocks * format_.payload_bytes(),
-                     [&] { ours_.run(work, first_slots, depth, run_blocks); });
+                     [&] { ours_->run(work, first_slots, depth, run_blocks); });
     });
   }
 
@@ -187,10 +191,12 @@ class SizeBench {
   void add_limit(Rounds& rounds, const char* name, bool write, std::uint32_t depth,
                  std::uint64_t stride, std::uint32_t run_blocks) {
     const auto request_bytes = static_cast<std::uint32_t>(stride * run_blocks);
-    std::vector<std::byte*> buffers = ours_.slots(depth);
+    const std::span<std::byte> memory = tiers_.dram.memory.bytes();
+    std::vector<std::byte*> buffers = ours_->memory();
+    if (run_blocks > 1) buffers.resize(memory.size() / request_bytes);
     for (std::size_t i = 0; run_blocks > 1 && i < buffers.size(); ++i)
-      buffers[i] = arena_.bytes().data() + i * request_bytes;
-    limits_.emplace_back(data_file(), request_bytes, depth, arena_.bytes(), std::move(buffers));
+      buffers[i] = memory.data() + i * request_bytes;
+    limits_.emplace_back(data_file(), request_bytes, depth, memory, std::move(buffers));
     rounds.add(name, [this, write, depth, stride, run_blocks, &loop = limits_.back()] {
       Order& order = run_blocks == 1 ? singles_ : runs_;
       std::vector<std::uint64_t> offsets;
@@ -261,7 +267,7 @@ class SizeBench {
   }
 
   void compare_files(json& rows) {
-    FilePerBlock files(directory_ + "/files", layout_.block_bytes(), store_->slot_count() / 4);
+    FilePerBlock files(directory_ + "/files", layout_.block_bytes(), slot_count_ / 4);
     (void)files.write();  // before the first read
     Rounds rounds;
     rounds.add("write", [&] { return files.write(); });
@@ -277,16 +283,15 @@ class SizeBench {
 
   const Options& options_;
   const Layout layout_;
-  const internal::RecordFormat format_;
+  internal::Tiers tiers_;  // its DRAM outlives its NVMe, whose devices may still write there
+  const internal::RecordFormat& format_;
   const std::uint32_t run_blocks_;
   const std::uint32_t depth_max_;
   const std::string directory_;
-  internal::HostMemory arena_;  // outlives the store, whose device may still write to it
-  std::unique_ptr<internal::NvmeStore> store_;
-  const Blocks blocks_;
-  OurLoop ours_;
-  Order singles_;
-  Order runs_;
+  std::uint32_t slot_count_ = 0;
+  std::optional<OurLoop> ours_;
+  Order singles_{0, 1};
+  Order runs_{0, 1};
   std::deque<BareLoop> limits_;
 };
 

@@ -3,142 +3,122 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
-#include "terrace/units.hpp"
-
 namespace terrace::bench {
+namespace {
 
-using internal::RecordMeta;
-using internal::Verdict;
+using internal::BlockId;
+using internal::Transfer;
+using Step = Transfer::Step;
 
-Blocks::Blocks(const Layout& layout, std::uint32_t count)
-    : tokens_(std::size_t{count} * layout.block_tokens), metas_(count) {
-  for (std::size_t i = 0; i < tokens_.size(); ++i)
-    tokens_[i] = static_cast<TokenId>(i * 2654435761);
-  for (std::uint32_t slot = 0; slot < count; ++slot) {
-    RecordMeta& meta = metas_[slot];
-    meta.tokens =
-        std::span(tokens_).subspan(std::size_t{slot} * layout.block_tokens, layout.block_tokens);
-    meta.self = chain_next(meta.parent, meta.tokens);
-    meta.sequence = slot;
-  }
+internal::BlockStore::Sizes sizes_of(const internal::Tiers& tiers) {
+  return {{0, tiers.dram.slot_count, tiers.nvme->slot_count()}, {}, tiers.layout.block_tokens};
 }
 
-OurLoop::OurLoop(internal::NvmeStore& store, const internal::RecordFormat& format,
-                 const Blocks& blocks, std::span<std::byte> arena)
-    : store_(store), format_(format), blocks_(blocks) {
+}  // namespace
+
+OurLoop::OurLoop(internal::Tiers& tiers)
+    : tiers_(tiers),
+      store_(sizes_of(tiers),
+             make_lru_policy(internal::BlockStore::table_capacity(sizes_of(tiers))), clock_, 1) {
   if (!waker_.open()) throw std::runtime_error("no event descriptor");
-  // Bytes that no device finds easy, for what is written before anything was read.
   std::mt19937_64 random(1);
+  // Bytes that no drive finds easy, for what is written before anything was read.
+  const std::span<std::byte> arena = tiers.dram.memory.bytes();
   for (std::size_t at = 0; at + 8 <= arena.size(); at += 8) {
     const std::uint64_t word = random();
     std::memcpy(arena.data() + at, &word, sizeof word);
   }
-  for (std::size_t at = 0; at + format.record_bytes() <= arena.size(); at += format.record_bytes())
-    arena_.push_back(arena.data() + at);
-  std::ranges::shuffle(arena_, random);
+  store_.pool(kNvme0).adopt([](std::uint32_t) { return true; });
+  tokens_.resize(tiers.layout.block_tokens);
+  for (std::uint32_t slot = 0; slot < tiers.nvme->slot_count(); ++slot) {
+    tokens_[0] = slot;
+    internal::RecordMeta meta;
+    meta.tokens = tokens_;
+    meta.self = chain_next(meta.parent, meta.tokens);
+    blocks_.push_back(store_.insert(meta, internal::kNoBlock));
+    store_.recover(blocks_.back(), kNvme0, slot);
+  }
+  // The first blocks take the slots of DRAM; whoever comes next takes that of the coldest one.
+  std::vector<BlockId> scattered(blocks_.begin(), blocks_.begin() + tiers.dram.slot_count);
+  std::ranges::shuffle(scattered, random);
+  for (const BlockId block : scattered) {
+    if (!store_.begin_landing(block, kDram0, internal::Loss::refused))
+      throw std::logic_error("DRAM has fewer slots than it says");
+    store_.finish_landing(block, kDram0);
+    memory_.push_back(tiers.dram.record(store_.at(block, kDram0).slot).data());
+  }
+  std::ranges::shuffle(memory_, random);
 }
 
 void OurLoop::run(Work work, std::span<const std::uint32_t> first_slots, std::uint32_t depth,
                   std::uint32_t run_blocks) {
-  work_ = work;
+  const bool writes = work == Work::write || work == Work::write_unsealed;
+  const bool hashes = work == Work::write || work == Work::read_verified;
+  internal::NvmeTransfers transfers(store_, tiers_, clock_, depth, hashes);
+  transfers_ = &transfers;
+  step_ = writes ? Step::writing : Step::reading;
   first_slots_ = first_slots;
+  run_blocks_ = run_blocks;
+  started_max_ = 2 * depth * run_blocks;
+  started_ = 0;
   next_ = 0;
-  make_lanes(2 * depth, run_blocks);
-  for (std::size_t done = 0; done < first_slots.size();) {
-    submit(depth);
-    const std::size_t reaped = reap();
-    if (reaped == 0) {
-      const int fd = store_.device().wait_fd();
-      waker_.wait({&fd, fd >= 0 ? std::size_t{1} : 0}, std::chrono::seconds(1));
-      continue;
-    }
-    submit(depth);  // the drive goes on while this thread hashes
-    for (const std::uint32_t lane : completed_) retire(lane);
-    free_.insert(free_.end(), completed_.begin(), completed_.end());
-    done += reaped;
+  ended_ = 0;
+  while (ended_ < first_slots.size() * run_blocks) {  // as Core::poll()
+    bool moved = transfers.reap();
+    moved |= transfers.take_ended([this](std::uint32_t index) { end(index); });
+    moved |= start_some();
+    transfers.hand_over();
+    moved |= transfers.submit();
+    if (!moved) waker_.wait(transfers.wait_fds(), std::chrono::seconds(1));
   }
 }
 
-void OurLoop::make_lanes(std::uint32_t count, std::uint32_t run_blocks) {
-  if (std::size_t{count} * run_blocks > arena_.size()) throw std::logic_error("arena too small");
-  lanes_.assign(count, {});
-  free_.clear();
-  for (std::uint32_t lane = 0; lane < count; ++lane) {
-    const auto first = arena_.begin() + std::ptrdiff_t{lane} * run_blocks;
-    lanes_[lane].records.assign(first, first + run_blocks);
-    free_.push_back(lane);
+// Whole runs, as many as the transfers take.
+bool OurLoop::start_some() {
+  const std::size_t before = next_;
+  while (next_ < first_slots_.size() && started_ + run_blocks_ <= started_max_) {
+    if (!transfers_->can_read()) break;
+    if (step_ == Step::writing && transfers_->writes_free() < run_blocks_) break;
+    for (std::uint32_t i = 0; i < run_blocks_; ++i) start(blocks_[first_slots_[next_] + i]);
+    ++next_;
   }
-  // Reserved, so that a request's further pieces do not move while others are added.
-  pieces_.reserve(std::size_t{count} * run_blocks);
+  return next_ > before;
 }
 
-void OurLoop::submit(std::uint32_t depth) {
-  do {
-    fill_portion(depth);
-    if (!requests_.empty() && store_.device().submit(requests_) != requests_.size())
-      throw std::runtime_error("the device takes fewer requests than it was opened for");
-  } while (!requests_.empty());
+void OurLoop::start(BlockId block) {
+  // What is read is in DRAM only where the file is small.
+  if (store_.state(block, kDram0) == BlockState::resident) store_.evict(block, kDram0);
+  if (!store_.begin_landing(block, kDram0, internal::Loss::allowed))
+    throw std::logic_error("all of DRAM is on its way");
+  if (step_ == Step::writing) {  // what lies there is its payload, whatever it is
+    store_.finish_landing(block, kDram0);
+    store_.pin(block, kDram0);
+  }
+  store_.pin(block, kNvme0);
+  transfers_->start(step_, block);
+  ++started_;
 }
 
-// In portions, as the mover: the drive works on one while the next is sealed.
-void OurLoop::fill_portion(std::uint32_t depth) {
-  requests_.clear();
-  pieces_.clear();
-  std::size_t room = depth - store_.device().in_flight();
-  std::uint64_t sealed_bytes = 0;
-  for (; room > 0 && !free_.empty() && next_ < first_slots_.size() && sealed_bytes < MiB; --room) {
-    const std::uint32_t lane = free_.front();
-    free_.pop_front();
-    lanes_[lane].first_slot = first_slots_[next_++];
-    requests_.push_back(request_of(lane));
-    if (work_ == Work::write) sealed_bytes += format_.record_bytes() * lanes_[lane].records.size();
+void OurLoop::end(std::uint32_t index) {
+  const Transfer transfer = (*transfers_)[index];
+  if (!transfer.ok()) {
+    throw std::runtime_error(transfer.os_error != 0 ? std::strerror(transfer.os_error)
+                                                    : to_string(transfer.verdict));
   }
-}
-
-IoRequest OurLoop::request_of(std::uint32_t index) {
-  const Lane& lane = lanes_[index];
-  const auto bytes = static_cast<std::uint32_t>(format_.record_bytes());
-  const std::size_t from = pieces_.size();
-  for (std::uint32_t i = 0; i < lane.records.size(); ++i) {
-    if (work_ == Work::write) format_.seal({lane.records[i], bytes}, blocks_[lane.first_slot + i]);
-    if (i > 0) pieces_.push_back({lane.records[i], bytes});
+  transfers_->finish(index);
+  if (step_ == Step::writing) {
+    store_.unpin(transfer.block, kDram0);
+  } else {
+    store_.finish_landing(transfer.block, kDram0);
   }
-  return {.kind = writes() ? IoRequest::Kind::write : IoRequest::Kind::read,
-          .offset = store_.slot_offset(lane.first_slot),
-          .data = lane.records[0],
-          .bytes = bytes,
-          .user_data = index,
-          .more = std::span(pieces_).subspan(from)};
-}
-
-std::size_t OurLoop::reap() {
-  std::array<IoResult, 64> results;
-  const std::size_t count = store_.device().reap(results);
-  completed_.clear();
-  for (const IoResult& result : std::span(results).first(count)) {
-    if (result.os_error != 0)
-      throw std::runtime_error(fmt::format("a request failed: {}", std::strerror(result.os_error)));
-    completed_.push_back(static_cast<std::uint32_t>(result.user_data));
-  }
-  return count;
-}
-
-void OurLoop::retire(std::uint32_t index) const {
-  if (work_ != Work::read_verified) return;
-  const Lane& lane = lanes_[index];
-  for (std::uint32_t i = 0; i < lane.records.size(); ++i) {
-    const std::uint32_t slot = lane.first_slot + i;
-    const Verdict verdict =
-        format_.verify({lane.records[i], format_.record_bytes()}, blocks_[slot]);
-    if (verdict != Verdict::good)
-      throw std::runtime_error(fmt::format("slot {}: {}", slot, to_string(verdict)));
-  }
+  store_.unpin(transfer.block, kNvme0);
+  --started_;
+  ++ended_;
 }
 
 }  // namespace terrace::bench

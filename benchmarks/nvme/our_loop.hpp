@@ -1,86 +1,63 @@
-// Our side: records through the device of an NvmeStore, to and from slots of a DRAM arena, in the
-// order in which lib/move/nvme_transfers.cpp works: a completed request is replaced before it is
-// verified, records are sealed as they are submitted, and two requests a queue place have memory.
-// The wait is the pump's, too: Waker, over the device's descriptor.
+// Our side: the transfers of the cache (lib/move/nvme_transfers.cpp), driven as its pump drives them,
+// between slots of a DRAM tier and of an NVMe tier. What is missing is what else a pump does: copies
+// to HBM, and the index.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
-#include "io/host_memory.hpp"
+#include "io/system_clock.hpp"
 #include "io/waker.hpp"
-#include "tier/nvme_store.hpp"
+#include "move/nvme_transfers.hpp"
 
 namespace terrace::bench {
-
-// The block that belongs into each slot, so that any record read can be verified in full.
-class Blocks {
- public:
-  Blocks(const Layout& layout, std::uint32_t count);
-  const internal::RecordMeta& operator[](std::uint32_t slot) const { return metas_[slot]; }
-
- private:
-  std::vector<TokenId> tokens_;
-  std::vector<internal::RecordMeta> metas_;
-};
 
 class OurLoop {
  public:
   enum class Work : std::uint8_t {
-    read,
-    read_verified,
-    write,           // sealed, as the mover does
-    write_unsealed,  // as it lies: for the CPU of everything but hashing
+    read,           // trusts the drive
+    read_verified,  // as the cache reads
+    write,          // as the cache writes: sealed
+    write_unsealed,
   };
 
-  // Scatters the slots of `arena` over the lanes of each run(), as blocks of a prefix lie in DRAM.
-  // All outlive this.
-  OurLoop(internal::NvmeStore& store, const internal::RecordFormat& format, const Blocks& blocks,
-          std::span<std::byte> arena);
+  // Puts one block into each slot of the NVMe tier, to be written before it is read.
+  // REQUIRES: tiers.dram and tiers.nvme, which outlive this.
+  explicit OurLoop(internal::Tiers& tiers);
 
-  // The slots of the lanes at `depth`, in the order of their first use.
-  std::vector<std::byte*> slots(std::uint32_t depth) const {
-    return {arena_.begin(), arena_.begin() + std::ptrdiff_t{2} * depth};
-  }
+  // The slots of DRAM, in the order in which they are used, round and round: scattered, as the blocks
+  // of a prefix lie there.
+  const std::vector<std::byte*>& memory() const { return memory_; }
 
-  // Moves runs of `run_blocks` records in consecutive slots, `depth` requests at a time, in the
-  // order of `first_slots`.
-  // REQUIRES: the arena has 2 * depth * run_blocks slots; the device takes `depth` requests.
+  // Moves the blocks of runs of `run_blocks` slots, in the order of `first_slots`, with `depth` requests
+  // in flight. REQUIRES: DRAM has 2 * depth * run_blocks slots; the device takes `depth` requests.
   // Throws std::runtime_error where a request fails or a record does not verify.
   void run(Work work, std::span<const std::uint32_t> first_slots, std::uint32_t depth,
            std::uint32_t run_blocks);
 
  private:
-  struct Lane {
-    std::vector<std::byte*> records;  // of the run, in its order
-    std::uint32_t first_slot = 0;
-  };
+  bool start_some();
+  void start(internal::BlockId block);
+  void end(std::uint32_t index);
 
-  void make_lanes(std::uint32_t count, std::uint32_t run_blocks);
-  void submit(std::uint32_t depth);
-  void fill_portion(std::uint32_t depth);
-  IoRequest request_of(std::uint32_t lane);
-  std::size_t reap();
-  void retire(std::uint32_t lane) const;
-  bool writes() const { return work_ == Work::write || work_ == Work::write_unsealed; }
-
-  internal::NvmeStore& store_;
-  const internal::RecordFormat& format_;
-  const Blocks& blocks_;
+  internal::Tiers& tiers_;
+  internal::SystemClock clock_;
   internal::Waker waker_;
-  std::vector<std::byte*> arena_;  // its slots, scattered
+  std::vector<TokenId> tokens_;
+  internal::BlockStore store_;
+  std::vector<internal::BlockId> blocks_;  // by slot of NVMe
+  std::vector<std::byte*> memory_;
 
-  Work work_ = Work::read;
+  // Of the run in progress.
+  internal::NvmeTransfers* transfers_ = nullptr;
+  internal::Transfer::Step step_ = internal::Transfer::Step::idle;
   std::span<const std::uint32_t> first_slots_;
+  std::uint32_t run_blocks_ = 1;
+  std::uint32_t started_max_ = 0;
+  std::uint32_t started_ = 0;
   std::size_t next_ = 0;
-  std::vector<Lane> lanes_;
-  std::deque<std::uint32_t>
-      free_;  // the one idle for longest first: a cache uses all of its memory
-  std::vector<std::uint32_t> completed_;
-  std::vector<IoRequest> requests_;
-  std::vector<IoPiece> pieces_;
+  std::size_t ended_ = 0;
 };
 
 }  // namespace terrace::bench

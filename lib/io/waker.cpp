@@ -42,6 +42,7 @@ void Waker::wait(std::span<const int> device_fds, std::chrono::nanoseconds timeo
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const timespec limit{seconds.count(), static_cast<long>((timeout - seconds).count())};
   if (ppoll(descriptors.data(), count, &limit, nullptr) <= 0) return;
+  if (descriptors[0].revents == 0) return;
   std::uint64_t wakes = 0;
   [[maybe_unused]] const auto drained = read(fd_, &wakes, sizeof wakes);
 }

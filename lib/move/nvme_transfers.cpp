@@ -16,6 +16,9 @@ constexpr std::uint64_t kRunBytes = MiB;
 // Host memory that transfers may hold. Two requests a queue place, so that a completed one is
 // replaced before it is verified.
 constexpr std::uint64_t kBytesInFlight = 128 * MiB;
+// What may be sealed before the drive has room for it: what it completes while this thread is elsewhere.
+constexpr std::uint64_t kSealAheadBytes = 8 * MiB;
+constexpr std::uint64_t kSealAtOnceBytes = 256 * KiB;
 // A power cut takes what was written since: as much as with the commit interval of a file system.
 constexpr std::chrono::seconds kSyncEvery{5};
 constexpr std::uint64_t kSyncTag = ~std::uint64_t{0};  // an index that no transfer has
@@ -27,8 +30,8 @@ std::uint64_t tag_of(std::uint32_t index, std::uint32_t generation) {
 }  // namespace
 
 NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock,
-                             std::uint32_t queue_depth)
-    : store_(store), tiers_(tiers), clock_(clock), queue_depth_(queue_depth) {
+                             std::uint32_t queue_depth, bool hashes)
+    : store_(store), tiers_(tiers), clock_(clock), hashes_(hashes), queue_depth_(queue_depth) {
   const std::uint64_t record_bytes = tiers.format.record_bytes();
   const std::uint32_t drives = tiers.nvme->drive_count();
   run_blocks_max_ = static_cast<std::uint32_t>(
@@ -121,7 +124,24 @@ bool NvmeTransfers::submit() {
   form_runs();
   bool moved = false;
   for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) moved |= submit_to(drive);
+  for (const Drive& drive : drives_) moved |= seal_ahead(drive);  // more to do is no time to sleep
   return moved;
+}
+
+// What a drive has no room for yet is sealed while it works on the rest, so that a completed request is
+// replaced at once. A little at a time: somebody may wait for what completes meanwhile.
+bool NvmeTransfers::seal_ahead(const Drive& drive) {
+  const std::uint64_t enough = sealed_bytes_ + kSealAtOnceBytes;
+  std::uint64_t ahead = 0;
+  for (const std::uint32_t head : drive.queue) {
+    for (std::uint32_t index = head; index != kNone; index = slots_[index].next) {
+      if (ahead >= kSealAheadBytes) return false;
+      if (sealed_bytes_ >= enough) return true;
+      seal(slots_[index]);
+      ahead += tiers_.format.record_bytes();
+    }
+  }
+  return false;
 }
 
 // In portions: while the records of the next one are sealed, the drive has this one to work on.
@@ -141,11 +161,10 @@ std::size_t NvmeTransfers::submit_portion(std::uint32_t drive) {
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
   requests_.clear();
   pieces_.clear();
-  std::uint64_t sealed_bytes = 0;
-  for (std::size_t i = 0; i < std::min(room, queue.size()) && sealed_bytes < kRunBytes; ++i) {
+  const std::uint64_t sealed_before = sealed_bytes_;
+  for (std::size_t i = 0;
+       i < std::min(room, queue.size()) && sealed_bytes_ - sealed_before < kRunBytes; ++i) {
     requests_.push_back(request_of(queue[i]));
-    if (requests_.back().kind != IoRequest::Kind::write) continue;
-    sealed_bytes += tiers_.format.record_bytes() * (1 + requests_.back().more.size());
   }
   const std::size_t transfers = requests_.size();
   if (transfers < room && is_sync_due(drives_[drive]))
@@ -175,10 +194,10 @@ IoRequest NvmeTransfers::request_of(std::uint32_t head) {
   const std::span<std::byte> record = record_of(first);
   const bool write = first.transfer.is_write();
   const std::size_t from = pieces_.size();
-  if (write) seal(first);
+  seal(first);
   for (std::uint32_t index = first.next; index != kNone; index = slots_[index].next) {
     Slot& slot = slots_[index];
-    if (write) seal(slot);
+    seal(slot);
     const std::span<std::byte> bytes = record_of(slot);
     pieces_.push_back({bytes.data(), static_cast<std::uint32_t>(bytes.size())});
   }
@@ -193,12 +212,13 @@ IoRequest NvmeTransfers::request_of(std::uint32_t head) {
 }
 
 void NvmeTransfers::seal(Slot& slot) {
-  if (slot.sealed) return;  // the device had no room for it before
+  if (slot.sealed || !slot.transfer.is_write()) return;
   RecordMeta meta = store_.table().meta(slot.transfer.block);
   meta.incarnation = store_.events().incarnation();
   meta.sequence = sequence_++;
-  tiers_.format.seal(record_of(slot), meta);
+  if (hashes_) tiers_.format.seal(record_of(slot), meta);
   slot.sealed = true;
+  sealed_bytes_ += tiers_.format.record_bytes();
 }
 
 // ---- In.
@@ -241,7 +261,7 @@ void NvmeTransfers::retire(const Result& result) {
       continue;
     }
     slot.transfer.os_error = result.os_error;
-    if (result.os_error == 0 && !slot.transfer.is_write()) {
+    if (hashes_ && result.os_error == 0 && !slot.transfer.is_write()) {
       slot.transfer.verdict =
           tiers_.format.verify(record_of(slot), store_.table().meta(slot.transfer.block));
     }

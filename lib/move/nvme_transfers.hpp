@@ -36,8 +36,10 @@ struct Transfer {
 
 class NvmeTransfers {
  public:
+  // Without `hashes` nothing is sealed or verified: for benchmarks, which ask what that costs.
   // REQUIRES: tiers.nvme is not null.
-  NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock, std::uint32_t queue_depth);
+  NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock, std::uint32_t queue_depth,
+                bool hashes = true);
 
   std::uint32_t run_blocks_max() const noexcept { return run_blocks_max_; }
   void resume_sequence(std::uint64_t next) noexcept { sequence_ = next; }
@@ -64,7 +66,7 @@ class NvmeTransfers {
 
   // ---- [pump]
   bool reap();    // takes results, refills the queues, then verifies what was read
-  bool submit();  // forms runs, seals what is to be written, starts requests
+  bool submit();  // forms runs, seals what is to be written, starts requests, seals some more
   std::span<const int> wait_fds();
 
  private:
@@ -111,11 +113,13 @@ class NvmeTransfers {
   void note_sync(std::uint32_t drive);
   bool is_sync_due(const Drive& drive) const noexcept;
   IoRequest request_of(std::uint32_t head);
+  bool seal_ahead(const Drive& drive);  // returns: whether there is more to do
   void seal(Slot& slot);
 
   BlockStore& store_;
   Tiers& tiers_;
   const Clock& clock_;
+  const bool hashes_;
   std::uint32_t run_blocks_max_ = 1;
   std::uint32_t queue_depth_ = 1;
 
@@ -134,6 +138,7 @@ class NvmeTransfers {
   std::vector<IoPiece> pieces_;          // [pump] scratch
   std::vector<int> fds_;                 // [pump] scratch
   std::uint64_t sequence_ = 0;           // [pump] of the next record
+  std::uint64_t sealed_bytes_ = 0;       // [pump] ever
 };
 
 template <class End>
