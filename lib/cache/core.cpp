@@ -226,6 +226,7 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
                           .parent = chain[i],
                           .depth = prefix.prefix_.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
+    prefetch_ahead(chain, i);
     BlockId id = store_->table().find(meta.self.key, meta.parent.lineage, meta.tokens);
     const bool duplicate = id != kNoBlock && store_->state(id, kHbm0) != BlockState::absent;
     if (id == kNoBlock) id = store_->insert(meta, parent);
@@ -245,6 +246,11 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
   mover_->start_batch(batch);
   wake();
   return result;
+}
+
+void Core::prefetch_ahead(std::span<const ChainPoint> chain, std::size_t block) const noexcept {
+  const std::size_t ahead = block + 1 + BlockTable::kPrefetchAhead;
+  if (ahead < chain.size()) store_->table().prefetch(chain[ahead].key);
 }
 
 // The lease's slot becomes the block's copy in HBM: findable once the batch's point has passed.
@@ -290,6 +296,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
                           .parent = chain[i],
                           .depth = at.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
+    prefetch_ahead(chain, i);
     const std::optional<Movement> movement = land_in_dram(meta, parent);
     if (!movement) {
       state->reason = Code::no_space;

@@ -22,9 +22,10 @@ BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
       parent_keys_(capacity),
       roots_(capacity),
       tokens_(std::size_t{capacity} * block_tokens),
-      buckets_(std::bit_ceil(std::max<std::size_t>(capacity, 1)), kNoBlock) {
+      buckets_(std::bit_ceil(std::max<std::size_t>(capacity, 1)), kNoBlock),
+      next_(capacity) {
   for (BlockId id = capacity; id-- > 0;) {
-    blocks_[id].next_in_bucket = free_;
+    next_[id] = free_;
     free_ = id;
   }
 }
@@ -32,7 +33,7 @@ BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
 BlockId BlockTable::find(const BlockKey& key, const Digest& parent_lineage,
                          std::span<const TokenId> tokens) const noexcept {
   if (blocks_.empty() || tokens.size() != block_tokens_) return kNoBlock;
-  for (BlockId id = buckets_[bucket_of(key)]; id != kNoBlock; id = blocks_[id].next_in_bucket) {
+  for (BlockId id = buckets_[bucket_of(key)]; id != kNoBlock; id = next_[id]) {
     const Block& block = blocks_[id];
     if (block.key == key && same_bytes(block.parent_lineage, parent_lineage) && holds(id, tokens))
       return id;
@@ -44,7 +45,7 @@ BlockId BlockTable::insert(const RecordMeta& meta, BlockId parent) noexcept {
   TERRACE_ASSERT(meta.tokens.size() == block_tokens_, meta.tokens.size());
   if (free_ == kNoBlock) return kNoBlock;
   const BlockId id = free_;
-  free_ = blocks_[id].next_in_bucket;
+  free_ = next_[id];
   Block& block = blocks_[id];
   block = Block{};
   block.key = meta.self.key;
@@ -56,7 +57,7 @@ BlockId BlockTable::insert(const RecordMeta& meta, BlockId parent) noexcept {
   std::ranges::copy(meta.tokens,
                     tokens_.begin() + static_cast<std::ptrdiff_t>(std::size_t{id} * block_tokens_));
   BlockId& bucket = buckets_[bucket_of(meta.self.key)];
-  block.next_in_bucket = bucket;
+  next_[id] = bucket;
   bucket = id;
   ++size_;
   if (parent != kNoBlock) link(parent, id);
@@ -80,10 +81,10 @@ void BlockTable::erase(BlockId id) noexcept {
   BlockId* link = &buckets_[bucket_of(block.key)];
   while (*link != id) {
     TERRACE_ASSERT(*link != kNoBlock, id);
-    link = &blocks_[*link].next_in_bucket;
+    link = &next_[*link];
   }
-  *link = block.next_in_bucket;
-  block.next_in_bucket = free_;
+  *link = next_[id];
+  next_[id] = free_;
   free_ = id;
   --size_;
 }
@@ -102,7 +103,7 @@ BlockId BlockTable::find_parent(BlockId id) const noexcept {
   BlockId parent = buckets_[bucket_of(key)];
   while (parent != kNoBlock &&
          !(blocks_[parent].key == key && same_bytes(blocks_[parent].lineage, lineage))) {
-    parent = blocks_[parent].next_in_bucket;
+    parent = next_[parent];
   }
   return parent;
 }

@@ -45,7 +45,6 @@ static_assert(sizeof(Residency) == 8);
 // Two cache lines: what a walk along links reads, then the proof.
 struct alignas(64) Block {
   BlockKey key;
-  BlockId next_in_bucket = kNoBlock;
   BlockId parent = kNoBlock;  // where it was; it may have left since: see BlockTable::parent_of()
   BlockId child = kNoBlock;   // likewise, of the children the one that was last asked for
   BlockId ahead = kNoBlock;   // kAhead blocks further on, when somebody last walked there
@@ -91,12 +90,17 @@ class BlockTable {
   BlockId parent_of(BlockId id) const noexcept;
   // Returns: the parent's block, found by its name; kNoBlock.
   BlockId find_parent(BlockId id) const noexcept;
-  // Asks for the memory that erase(id), and an insert() in its place, will touch.
+  // Asks for the memory that find() and insert() will read, some blocks before they do.
+  static constexpr std::size_t kPrefetchAhead = 16;
+  void prefetch(const BlockKey& key) const noexcept { prefetch_bucket(key); }
+  // Asks for the memory that erase(id) and an insert() in its place will touch: first that of the block,
+  // and, once that is there, that of its bucket.
   void prefetch_replace(BlockId id) const noexcept {
     prefetch_step(id);
     __builtin_prefetch(&blocks_[id].lineage);
     __builtin_prefetch(&parent_keys_[id]);
   }
+  void prefetch_erase(BlockId id) const noexcept { prefetch_bucket(blocks_[id].key); }
   // Asks for the memory that find_parent() will read; prefetch(id) a while before.
   void prefetch(BlockId id) const noexcept {
     __builtin_prefetch(&parent_keys_[id]);
@@ -146,7 +150,8 @@ class BlockTable {
   RootTable roots_;
   HugeVector<TokenId> tokens_;
   HugeVector<BlockId> buckets_;  // size is a power of two
-  BlockId free_ = kNoBlock;      // chained through next_in_bucket
+  HugeVector<BlockId> next_;     // in the bucket, or among the free; apart: erase() walks there
+  BlockId free_ = kNoBlock;
 };
 
 template <class Visit>

@@ -71,10 +71,17 @@ std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss, std::uint32_t r
   const BlockId victim = choose_victim(place, loss);
   if (victim == kNoBlock) return kNoSlot;
   evict(victim, place);
-  // Where one leaves, the next one will soon: a million blocks are in no cache.
-  const BlockId next = policy_->coldest(place);
-  if (next != kNoBlock) table_.prefetch_replace(next);
+  look_ahead(place);
   return pools_[place].acquire(range);
+}
+
+// Where one leaves, the next ones will soon, and a million blocks are in no cache.
+void BlockStore::look_ahead(PlaceId place) const noexcept {
+  const BlockId next = policy_->coldest(place);
+  if (next == kNoBlock) return;
+  table_.prefetch_erase(next);
+  const BlockId after = policy_->next_warmer(place, next);
+  if (after != kNoBlock) table_.prefetch_replace(after);
 }
 
 bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {

@@ -101,6 +101,7 @@ class BlockStore {
   void give_back_slot(BlockId id, PlaceId place) noexcept;
   bool has_copy_below(BlockId id, PlaceId place) const noexcept;
   BlockId choose_victim(PlaceId place, Loss loss) const noexcept;
+  void look_ahead(PlaceId place) const noexcept;
   void count_departure(BlockId id, PlaceId place) noexcept;
 
   BlockTable table_;
