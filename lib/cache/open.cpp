@@ -169,7 +169,7 @@ Result<void> Core::recover_nvme() {
   Recovery recovery(*store_);
   if (auto found = tiers_->nvme->find(recovery); !found) return found;
   tiers_->nvme->settle(recovery.finish());
-  mover_->resume_sequence(recovery.sequence_max() + 1);
+  if (store_->stats().recovered_blocks > 0) mover_->resume(recovery.sequence_max() + 1);
   log(LogLevel::info,
       fmt::format("NVMe: {} blocks recovered", store_->stats().recovered_blocks).c_str());
   return {};

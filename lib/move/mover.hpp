@@ -40,7 +40,12 @@ class Mover {
   Result<void> open();
   void close() noexcept;  // REQUIRES: idle()
   // After recovery: records written from here on are newer.
-  void resume_sequence(std::uint64_t next) noexcept { nvme_->resume_sequence(next); }
+  // There are records of an earlier process, which may have spent the budget of writes, however often it
+  // was started anew.
+  void resume(std::uint64_t next_sequence) noexcept {
+    nvme_->resume_sequence(next_sequence);
+    admission_.empty(clock_.now());
+  }
 
   // ---- Operations [lock].
   FetchState* new_fetch() noexcept;  // null: too many in progress

@@ -28,6 +28,11 @@ class Admission {
   void saw(std::span<const BlockKey> keys) noexcept;
   // Returns: whether the block may be written now; its bytes are then spent.
   bool admit(const BlockKey& key, std::uint64_t bytes, std::chrono::nanoseconds now) noexcept;
+  // From now on as if the bucket had just been emptied, by an earlier process perhaps.
+  void empty(std::chrono::nanoseconds now) noexcept {
+    left_bytes_ = 0;
+    refilled_ = now;
+  }
   // It was not written after all.
   void refund(std::uint64_t bytes) noexcept { left_bytes_ += static_cast<double>(bytes); }
 

@@ -215,6 +215,22 @@ TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {
   EXPECT_GE(written(), before + 40);
 }
 
+TEST_F(NvmeTest, AWriteBudgetHoldsOverRestarts) {
+  Options limited = options(1, 16 * MiB);
+  limited.nvme_write_bytes_per_day = 24 * 100 * kRecordBytes;
+  for (std::uint32_t life = 0; life < 5; ++life) {
+    ToyEngine engine(limited);
+    engine.serve(prompt(1 + life * 1000));
+    EXPECT_TRUE(engine.cache().close());
+  }
+  EXPECT_EQ(control_.bytes_written, 40 * kRecordBytes)
+      << "what the first life wrote, within its budget";
+  ToyEngine engine(limited);
+  clock_->advance(std::chrono::hours(2));
+  engine.serve(prompt(90000));
+  EXPECT_GT(control_.bytes_written, 40 * kRecordBytes);
+}
+
 TEST_F(NvmeTest, WhatWasNotAdmittedIsServedFromDram) {
   Options limited = options();
   limited.nvme_write_bytes_per_day = 1;
