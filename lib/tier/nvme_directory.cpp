@@ -94,10 +94,14 @@ Result<int> lock(const NvmePaths& files, const NvmeDirectory::Log& log) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     std::string owner = read_text(fd);
+    const bool is_read =
+        ::flock(fd, LOCK_SH | LOCK_NB) == 0;  // the owner's name is an old one then
     ::close(fd);
     if (owner.ends_with('\n')) owner.pop_back();
     if (error != EWOULDBLOCK)
       return fail(Code::io_error, "the NVMe directory cannot be locked", error);
+    if (is_read)
+      return fail(Code::busy, "the NVMe directory is being inspected: wait until that has ended");
     if (log) log(fmt::format("{} is in use: {}", files.directory, owner));
     return fail(Code::busy,
                 "the NVMe directory is in use by another cache: stop it, or use another directory");

@@ -145,6 +145,7 @@ TEST_P(NvmeReaderTest, AReaderKeepsCachesOutAndOtherReadersIn) {
   const auto refused = try_open(160 * MiB);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::busy);
+  EXPECT_NE(std::string(refused.error().message).find("inspected"), std::string::npos);
   reader.reset();
   EXPECT_NE(open_store(), nullptr);
 }
