@@ -11,7 +11,7 @@
 // time, with as much memory. Figures of both are payload a second, so that `ratio` is what our code
 // costs. `payload` is the ratio over a limit that moves the payload alone, packed: what the header
 // costs is in there, too. `read_run` and `write_run` move up to 1 MiB of consecutive slots a
-// request, whose DRAM slots are scattered; their limit moves as much in one contiguous piece;
+// request, whose DRAM slots lie together as far as the mover's do; their limit moves as much in one piece;
 // `single_ratio` is over our own requests of one block with the same bytes in flight,
 // `single_depth_ratio` over as many requests of one block. CPU is of the whole process.
 //

@@ -44,15 +44,15 @@ OurLoop::OurLoop(internal::Tiers& tiers)
     store_.recover(blocks_.back(), kNvme0, slot);
   }
   // The first blocks take the slots of DRAM; whoever comes next takes that of the coldest one.
-  std::vector<BlockId> scattered(blocks_.begin(), blocks_.begin() + tiers.dram.slot_count);
-  std::ranges::shuffle(scattered, random);
-  for (const BlockId block : scattered) {
-    if (!store_.begin_landing(block, kDram0, internal::Loss::refused))
+  for (std::uint32_t i = 0; i < tiers.dram.slot_count; ++i) {
+    if (!store_.begin_landing(blocks_[i], kDram0, internal::Loss::refused))
       throw std::logic_error("DRAM has fewer slots than it says");
-    store_.finish_landing(block, kDram0);
-    memory_.push_back(tiers.dram.record(store_.at(block, kDram0).slot).data());
+    store_.finish_landing(blocks_[i], kDram0);
+    const std::uint32_t slot = store_.at(blocks_[i], kDram0).slot;
+    memory_.push_back(tiers.dram.record(slot).data());
+    in_dram_.push_back(blocks_[i]);
+    if (slot != i) throw std::logic_error("DRAM does not fill from its first slot on");
   }
-  std::ranges::shuffle(memory_, random);
 }
 
 void OurLoop::run(Work work, std::span<const std::uint32_t> first_slots, std::uint32_t depth,
@@ -60,6 +60,12 @@ void OurLoop::run(Work work, std::span<const std::uint32_t> first_slots, std::ui
   const bool writes = work == Work::write || work == Work::write_unsealed;
   const bool hashes = work == Work::write || work == Work::read_verified;
   internal::NvmeTransfers transfers(store_, tiers_, clock_, depth, hashes);
+  // Requests for single blocks end in any order, and so do their slots. A cache has whole chains in
+  // order: whoever used one has touched it.
+  std::vector<BlockId> chain(in_dram_.rbegin(), in_dram_.rend());
+  std::erase_if(chain,
+                [this](BlockId id) { return store_.state(id, kDram0) != BlockState::resident; });
+  store_.touch_chain(chain);
   transfers_ = &transfers;
   step_ = writes ? Step::writing : Step::reading;
   first_slots_ = first_slots;
@@ -82,19 +88,29 @@ void OurLoop::run(Work work, std::span<const std::uint32_t> first_slots, std::ui
 bool OurLoop::start_some() {
   const std::size_t before = next_;
   while (next_ < first_slots_.size() && started_ + run_blocks_ <= started_max_) {
-    if (!transfers_->can_read()) break;
+    if (transfers_->free() < run_blocks_) break;
     if (step_ == Step::writing && transfers_->writes_free() < run_blocks_) break;
-    for (std::uint32_t i = 0; i < run_blocks_; ++i) start(blocks_[first_slots_[next_] + i]);
-    ++next_;
+    start_run(first_slots_[next_++]);
   }
   return next_ > before;
 }
 
-void OurLoop::start(BlockId block) {
-  // What is read is in DRAM only where the file is small.
-  if (store_.state(block, kDram0) == BlockState::resident) store_.evict(block, kDram0);
-  if (!store_.begin_landing(block, kDram0, internal::Loss::allowed))
-    throw std::logic_error("all of DRAM is on its way");
+void OurLoop::start_run(std::uint32_t first_slot) {
+  const std::span<const BlockId> run = std::span(blocks_).subspan(first_slot, run_blocks_);
+  slots_.clear();
+  for (const BlockId block : run) {
+    // What is read is in DRAM only where the file is small.
+    if (store_.state(block, kDram0) == BlockState::resident) store_.evict(block, kDram0);
+    slots_.push_back(store_.acquire_slot(kDram0, internal::Loss::allowed));
+    if (slots_.back() == internal::kNoSlot) throw std::logic_error("all of DRAM is on its way");
+  }
+  std::ranges::sort(slots_);  // as the mover
+  for (std::size_t i = 0; i < run.size(); ++i) start(run[i], slots_[i]);
+}
+
+void OurLoop::start(BlockId block, std::uint32_t slot) {
+  store_.attach(block, kDram0, slot);
+  in_dram_[slot] = block;
   if (step_ == Step::writing) {  // what lies there is its payload, whatever it is
     store_.finish_landing(block, kDram0);
     store_.pin(block, kDram0);

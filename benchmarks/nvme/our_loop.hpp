@@ -26,8 +26,7 @@ class OurLoop {
   // REQUIRES: tiers.dram and tiers.nvme, which outlive this.
   explicit OurLoop(internal::Tiers& tiers);
 
-  // The slots of DRAM, in the order in which they are used, round and round: scattered, as the blocks
-  // of a prefix lie there.
+  // The slots of DRAM, in the order in which they are used, round and round.
   const std::vector<std::byte*>& memory() const { return memory_; }
 
   // Moves the blocks of runs of `run_blocks` slots, in the order of `first_slots`, with `depth` requests
@@ -38,7 +37,8 @@ class OurLoop {
 
  private:
   bool start_some();
-  void start(internal::BlockId block);
+  void start_run(std::uint32_t first_slot);
+  void start(internal::BlockId block, std::uint32_t slot);
   void end(std::uint32_t index);
 
   internal::Tiers& tiers_;
@@ -48,6 +48,8 @@ class OurLoop {
   internal::BlockStore store_;
   std::vector<internal::BlockId> blocks_;  // by slot of NVMe
   std::vector<std::byte*> memory_;
+  std::vector<internal::BlockId> in_dram_;  // by slot of DRAM: who came there last
+  std::vector<std::uint32_t> slots_;        // scratch
 
   // Of the run in progress.
   internal::NvmeTransfers* transfers_ = nullptr;

@@ -99,11 +99,20 @@ bool Mover::choose_run(FetchState& state) {
 // ---- Reads.
 
 void Mover::issue_reads(FetchState& state) {
-  while (state.read_at < state.usable && issue_read(state, state.read_at)) ++state.read_at;
+  run_.clear();
+  run_slots_.clear();
+  while (state.read_at < state.usable && plan_read(state, state.read_at)) ++state.read_at;
+  std::ranges::sort(run_slots_);  // as in a spill: a run is one piece of memory then
+  for (std::size_t i = 0; i < run_.size(); ++i) {
+    store_.attach(run_[i], kDram0, run_slots_[i]);
+    store_.pin(run_[i], kDram0);  // this operation's, beside the transfer's
+    store_.pin(run_[i], kNvme0);
+    nvme_->start(Transfer::Step::reading, run_[i]);
+  }
 }
 
 // Returns: false where the read has to wait for credits.
-bool Mover::issue_read(FetchState& state, std::uint32_t index) {
+bool Mover::plan_read(FetchState& state, std::uint32_t index) {
   const BlockId id = state.blocks[index];
   const bool here =
       state.to_pool ? store_.state(id, kHbm0) == BlockState::resident : state.lands[index] == 0;
@@ -117,11 +126,12 @@ bool Mover::issue_read(FetchState& state, std::uint32_t index) {
     return true;
   }
   if (store_.state(id, kNvme0) != BlockState::resident) return true;
-  if (!nvme_->can_read() || !store_.begin_landing(id, kDram0, Loss::allowed)) return false;
-  store_.pin(id, kDram0);  // this operation's, beside the transfer's
+  if (run_.size() >= nvme_->free()) return false;
+  const std::uint32_t slot = store_.acquire_slot(kDram0, Loss::allowed);
+  if (slot == kNoSlot) return false;
   state.held[index] |= bit(kDram0);
-  store_.pin(id, kNvme0);
-  nvme_->start(Transfer::Step::reading, id);
+  run_.push_back(id);
+  run_slots_.push_back(slot);
   return true;
 }
 

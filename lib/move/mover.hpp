@@ -99,7 +99,7 @@ class Mover {
   // fetch.cpp
   bool advance_fetch(FetchState& state);
   void issue_reads(FetchState& state);
-  bool issue_read(FetchState& state, std::uint32_t index);
+  bool plan_read(FetchState& state, std::uint32_t index);
   bool is_ready(const FetchState& state, std::uint32_t index) const noexcept;
   bool is_lost(const FetchState& state, std::uint32_t index) const noexcept;
   bool choose_run(FetchState& state);

@@ -134,7 +134,7 @@ bool Mover::scrub() {
   const double seconds = std::chrono::duration<double>(now - scrub_.refilled).count();
   scrub_.left_bytes = std::min(bytes, scrub_.left_bytes + seconds * scrub_.bytes_per_second);
   scrub_.refilled = now;
-  if (scrub_.left_bytes < bytes || nvme_->reads_in_flight() || !nvme_->can_read()) return false;
+  if (scrub_.left_bytes < bytes || nvme_->reads_in_flight() || nvme_->free() == 0) return false;
   for (std::uint32_t looked = 0; looked < kScrubLook; ++looked) {
     const BlockId id = scrub_.next;
     scrub_.next = (scrub_.next + 1) % store_.table().capacity();

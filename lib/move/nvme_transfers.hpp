@@ -45,13 +45,13 @@ class NvmeTransfers {
   void resume_sequence(std::uint64_t next) noexcept { sequence_ = next; }
 
   // ---- [lock]
-  bool can_read() const noexcept { return !free_.empty(); }
+  std::size_t free() const noexcept { return free_.size(); }
   std::uint32_t writes_free() const noexcept;  // writes get at most half of all transfers
   bool idle() const noexcept { return free_.size() == slots_.size(); }
   std::uint32_t writes_in_flight() const noexcept { return writes_ - late_writes_; }
   bool reads_in_flight() const noexcept { return slots_.size() - free_.size() > writes_; }
 
-  // REQUIRES: can_read(), or for a write writes_free() > 0; the block has slots in DRAM and on NVMe.
+  // REQUIRES: free() > 0, and for a write writes_free() > 0; the block has slots in DRAM and on NVMe.
   void start(Transfer::Step step, BlockId block) noexcept;
   void hand_over();  // what was started is the pump's from here on
   // Calls `end(index)` for each one whose I/O is over; finish() gives it back, then or later.

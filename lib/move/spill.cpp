@@ -15,19 +15,26 @@ bool Mover::spill_to_dram() {
   // as where DRAM is the lowest place, the coldest block makes room.
   const bool writing = nvme_ != nullptr && nvme_->writes_in_flight() > 0;
   const Loss loss = store_.wants_nvme().empty() && !writing ? Loss::allowed : Loss::refused;
+  run_.clear();
+  run_slots_.clear();
+  while (!wants.empty() && spills_in_flight_ + run_.size() < spills_max_) {
+    const std::uint32_t slot = store_.acquire_slot(kDram0, loss);
+    if (slot == kNoSlot) break;
+    run_.push_back(wants.pop_front());
+    run_slots_.push_back(slot);
+  }
+  if (run_.empty()) return false;
+  // Blocks that belong together lie together: a run to NVMe is one piece of memory then.
+  std::ranges::sort(run_slots_);
   Batch& batch = new_batch({});
   copies_.clear();
-  while (!wants.empty() && spills_in_flight_ + batch.movements.size() < spills_max_) {
-    const BlockId id = wants.front();
-    if (!store_.begin_landing(id, kDram0, loss)) break;
-    store_.pin(id, kHbm0);
-    copies_.push_back({tiers_.dram.payload(store_.at(id, kDram0).slot),
-                       tiers_.hbm.data(store_.at(id, kHbm0).slot), tiers_.layout.block_bytes()});
-    batch.movements.push_back({id, kDram0, kHbm0});
-  }
-  if (batch.movements.empty()) {
-    free_batches_.push_back(&batch);
-    return false;
+  for (std::size_t i = 0; i < run_.size(); ++i) {
+    store_.attach(run_[i], kDram0, run_slots_[i]);
+    store_.pin(run_[i], kHbm0);
+    copies_.push_back({tiers_.dram.payload(run_slots_[i]),
+                       tiers_.hbm.data(store_.at(run_[i], kHbm0).slot),
+                       tiers_.layout.block_bytes()});
+    batch.movements.push_back({run_[i], kDram0, kHbm0});
   }
   spills_in_flight_ += static_cast<std::uint32_t>(batch.movements.size());
   return start_spill(batch);

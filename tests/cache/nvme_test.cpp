@@ -231,6 +231,30 @@ TEST_F(NvmeTest, AWriteBudgetHoldsOverRestarts) {
   EXPECT_GT(control_.bytes_written, 40 * kRecordBytes);
 }
 
+// One piece of registered memory is the fastest request there is.
+TEST_F(NvmeTest, ARunLiesInOnePieceOfDramHoweverOftenItsSlotsWereUsed) {
+  std::map<IoRequest::Kind, std::pair<std::size_t, std::size_t>> joints;  // of so many
+  control_.verdict = [&](const std::string&, const IoRequest& request) {
+    auto& [touching, all] = joints[request.kind];
+    const std::byte* end = request.data + request.bytes;
+    for (const IoPiece& piece : request.more) {
+      touching += piece.data == end;
+      end = piece.data + piece.bytes;
+    }
+    all += request.more.size();
+    return 0;
+  };
+  ToyEngine engine(options(1, 16 * MiB));
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint32_t i = 0; i < 10; ++i) engine.serve(prompt(1 + i * 1000));
+  }
+  for (const auto kind : {IoRequest::Kind::read, IoRequest::Kind::write}) {
+    const auto [touching, all] = joints[kind];
+    EXPECT_GT(all, 300u);
+    EXPECT_GT(touching * 10, all * 9) << touching << " of " << all;
+  }
+}
+
 TEST_F(NvmeTest, WhatWasNotAdmittedIsServedFromDram) {
   Options limited = options();
   limited.nvme_write_bytes_per_day = 1;
