@@ -93,7 +93,11 @@ void Mover::note_outcome(std::uint32_t drive, std::int32_t os_error) {
 // A block is resident on NVMe once the index has written it: kill -9 cannot take it any more then.
 bool Mover::index_written() {
   if (tiers_.nvme == nullptr) return false;
-  std::erase_if(to_forget_, [this](std::uint32_t slot) { return tiers_.nvme->index_erase(slot); });
+  std::erase_if(to_forget_, [this](std::uint32_t slot) {
+    if (!tiers_.nvme->index_erase(slot)) return false;
+    nvme_->note_change(slot);
+    return true;
+  });
   if (!to_forget_.empty()) return false;  // what is in such a slot now must not be forgotten later
   bool moved = std::erase_if(indexing_, [this](std::uint32_t index) { return put(index); }) > 0;
   moved |= std::erase_if(publishing_, [this](const Publishing& entry) {

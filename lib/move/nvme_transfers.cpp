@@ -81,7 +81,7 @@ void NvmeTransfers::finish(std::uint32_t index) noexcept {
   if (transfer.is_write()) {
     // Now, and not when the drive answered: the index knows the record only now, and both are synced
     // together.
-    drives_[drive_of(slots_[index])].unsynced = true;
+    note_change(transfer.nvme_slot);
     --writes_;
     if (transfer.overdue) --late_writes_;
   }

@@ -59,6 +59,10 @@ class NvmeTransfers {
   bool take_ended(const End& end);
   void finish(std::uint32_t index) noexcept;
   Transfer& operator[](std::uint32_t index) noexcept { return slots_[index].transfer; }
+  // The index of this slot's drive has changed: there is something to sync.
+  void note_change(std::uint32_t nvme_slot) noexcept {
+    drives_[tiers_.nvme->drive_of(nvme_slot)].unsynced = true;
+  }
   std::uint32_t take_failed_syncs() noexcept { return std::exchange(failed_syncs_, 0); }
   // Calls `late(transfer)` once for each one that its drive does not answer, looking once a second.
   template <class Late>
@@ -88,8 +92,8 @@ class NvmeTransfers {
   };
   struct Drive {
     std::vector<std::uint32_t> queue;  // heads of runs to submit, in order
-    // A write ended since the last sync was submitted; at first, perhaps in an earlier process, which
-    // was killed.
+    // Something has changed since the last sync was submitted; at first, perhaps in an earlier process,
+    // which was killed.
     bool unsynced = true;
     bool syncing = false;
     std::chrono::nanoseconds synced{0};
