@@ -85,7 +85,7 @@ void Mirror::follow(const Event& event) {
 BlockSet Mirror::durable(Clock::Time until) const {
   BlockSet set = survivors();
   for (std::size_t i = 0; i < set.size(); ++i)
-    set[i] = set[i] && (durable_[i] || on_nvme_since_[i] <= until);
+    set[i] = set[i] && (durable_[i] || on_nvme_since_[i] < until);
   return set;
 }
 
