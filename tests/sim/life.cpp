@@ -272,15 +272,15 @@ void Life::check_at_rest() {
     const auto flushed = cache_->flush(kRestMax);
     world().check(flushed.has_value(), "I17: at rest, flush() does not come to its end");
   };
-  flush();
-  // Reads for a fetch that was given up may still be on their way; where one fails, there may be
-  // something to spill again.
+  // Reads for a fetch that was given up may still be on their way, and scrubbing goes on; where one fails,
+  // there may be something to spill again, while which the next record is scrubbed.
   const Clock::Time end = world().now() + kRestMax;
   const auto is_pinned = [this] {
     return std::ranges::any_of(cache_->stats().places, &PlaceStats::pinned_blocks);
   };
-  while (!world().crashed() && is_pinned() && world().now() < end) poll();
-  flush();
+  for (flush(); !world().crashed() && is_pinned() && world().now() < end; flush()) {
+    while (!world().crashed() && is_pinned() && world().now() < end) poll();
+  }
   if (world().crashed()) return;
   observe();
   const Stats& stats = last_;
