@@ -54,11 +54,9 @@ void Hardware::crash(Crash how) {
   durable_until_ = Clock::Time::max();
   for (auto& [directory, drive] : drives_) {
     drive.media = std::make_shared<Media>(*drive.media);
-    if (drive.user != nullptr) {
-      drive.user->tear_into(*drive.media, random_);
-      if (!drive.media->all_durable())
-        durable_until_ = std::min(durable_until_, drive.durable_until);
-    }
+    if (drive.user != nullptr) drive.user->tear_into(*drive.media, random_);
+    // Also where it was closed already: its last sync may have failed.
+    if (!drive.media->all_durable()) durable_until_ = std::min(durable_until_, drive.durable_until);
     if (how == Crash::power_cut) drive.media->lose_power(random_);
     drive.user = nullptr;
   }
@@ -67,9 +65,10 @@ void Hardware::crash(Crash how) {
     if (index.user != nullptr) {
       index.user->work();
       updates_lost_ += index.user->queued();
-      if (index.user->queued() > 0 || !index.image->all_durable())
-        durable_until_ = std::min(durable_until_, index.durable_until);
     }
+    const bool is_behind = index.user != nullptr && index.user->queued() > 0;
+    if (is_behind || !index.image->all_durable())
+      durable_until_ = std::min(durable_until_, index.durable_until);
     index.image = std::make_shared<IndexImage>(*index.image);
     if (how == Crash::power_cut) index.image->lose_power(random_);
     index.user = nullptr;
