@@ -155,7 +155,8 @@ void Scenario::check_legacy(const FaultPlan& before) {
   const bool is_orderly = legacy_.is_orderly && world_.faults().failures() == 0;
   world_.check(!is_orderly || count(without(found, legacy_.warm)) == 0,
                "a block that had been dropped is back after a restart");
-  const BlockSet suspect = without(found, without(legacy_.warm, legacy_.suspect));
+  // Where slots were cut off, an older record of a block may be found in place of its newest.
+  const BlockSet suspect = was_cut ? found : without(found, without(legacy_.warm, legacy_.suspect));
   life_->set_suspect(suspect);
   life_->mirror().set_durable(both(legacy_.durable, found));
   legacy_ = {found, both(legacy_.durable, found), suspect, 0, sizes_.nvme_blocks, false};
