@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -159,8 +158,8 @@ double replace(Table& table, std::uint32_t repeats) {
     while (!chain.at_end()) metas.push_back(chain.next());
     const auto begin = SteadyClock::now();
     for (std::size_t at = 0; at < metas.size(); ++at) {  // as a commit
-      const std::size_t ahead = at + BlockTable::kPrefetchAhead;
-      if (ahead < metas.size()) table.blocks().prefetch(metas[ahead].self.key);
+      const std::size_t ahead = at + BlockTable::kAhead;
+      if (ahead < metas.size()) table.blocks().prefetch_bucket(metas[ahead].self.key);
       table.insert(metas[at], chain.parent);
     }
     costs.push_back(nanoseconds_since(begin) / kChainBlocks);

@@ -1,7 +1,5 @@
 #include "nvme/our_loop.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -249,8 +249,8 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
 }
 
 void Core::prefetch_ahead(std::span<const ChainPoint> chain, std::size_t block) const noexcept {
-  const std::size_t ahead = block + 1 + BlockTable::kPrefetchAhead;
-  if (ahead < chain.size()) store_->table().prefetch(chain[ahead].key);
+  const std::size_t ahead = block + 1 + BlockTable::kAhead;
+  if (ahead < chain.size()) store_->table().prefetch_bucket(chain[ahead].key);
 }
 
 // The lease's slot becomes the block's copy in HBM: findable once the batch's point has passed.

@@ -47,7 +47,8 @@ struct alignas(64) Block {
   BlockKey key;
   BlockId parent = kNoBlock;  // where it was; it may have left since: see BlockTable::parent_of()
   BlockId child = kNoBlock;   // likewise, of the children the one that was last asked for
-  BlockId ahead = kNoBlock;   // kAhead blocks further on, when somebody last walked there
+  BlockId ahead =
+      kNoBlock;  // BlockTable::kAhead blocks further on, when somebody last walked there
   std::uint32_t depth = 0;
   std::uint32_t root = 0;  // in the table of roots
   std::array<Residency, kPlaceCount> at;
@@ -90,15 +91,17 @@ class BlockTable {
   BlockId parent_of(BlockId id) const noexcept;
   // Returns: the parent's block, found by its name; kNoBlock.
   BlockId find_parent(BlockId id) const noexcept;
-  // Asks for the memory that find() and insert() will read, some blocks before they do.
-  static constexpr std::size_t kPrefetchAhead = 16;
-  void prefetch(const BlockKey& key) const noexcept { prefetch_bucket(key); }
+  // How many blocks ahead memory is asked for.
+  static constexpr std::size_t kAhead = 16;
+  // Asks for the memory that find() and insert() read first.
+  void prefetch_bucket(const BlockKey& key) const noexcept {
+    __builtin_prefetch(&buckets_[bucket_of(key)]);
+  }
   // Asks for the memory that erase(id) and an insert() in its place will touch: first that of the block,
   // and, once that is there, that of its bucket.
   void prefetch_replace(BlockId id) const noexcept {
     prefetch_step(id);
-    __builtin_prefetch(&blocks_[id].lineage);
-    __builtin_prefetch(&parent_keys_[id]);
+    prefetch(id);
   }
   void prefetch_erase(BlockId id) const noexcept { prefetch_bucket(blocks_[id].key); }
   // Asks for the memory that find_parent() will read; prefetch(id) a while before.
@@ -120,11 +123,7 @@ class BlockTable {
   }
 
   static constexpr std::size_t kLine = 64;
-  static constexpr std::size_t kAhead = 16;
 
-  void prefetch_bucket(const BlockKey& key) const noexcept {
-    __builtin_prefetch(&buckets_[bucket_of(key)]);
-  }
   // What a walk reads of a block.
   void prefetch_step(BlockId id) const noexcept {
     if (id == kNoBlock) return;

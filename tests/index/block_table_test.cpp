@@ -138,6 +138,27 @@ TEST(BlockTable, ABlockInThePlaceOfAParentHasNoneOfItsChildren) {
   EXPECT_EQ(model.find(0, {1, 2}), 2U) << "the child had stayed";
 }
 
+// Whoever inserts may name a block that has left, and another one in its place.
+TEST(BlockTable, AStrangerIsNoParent) {
+  BlockTable table(4, kBlockTokens);
+  const std::vector<TokenId> one = tokens_of({1});
+  const std::vector<TokenId> two = tokens_of({2});
+  const ChainPoint first = chain_next(root_of(0), one);
+  const BlockId stranger =
+      table.insert({.self = first, .parent = root_of(0), .tokens = one}, kNoBlock);
+  const ChainPoint other = chain_next(root_of(1), two);
+  const BlockId block =
+      table.insert({.self = other, .parent = root_of(1), .tokens = two}, stranger);
+  ASSERT_NE(block, kNoBlock);
+  EXPECT_EQ(table.parent_of(block), kNoBlock);
+  std::size_t found = 0;
+  const auto count = [&](std::size_t, BlockId) { return ++found > 0; };
+  table.find_chain(root_of(0), tokens_of({1, 2}), count);
+  EXPECT_EQ(found, 1U);
+  table.find_chain(root_of(1), two, count);
+  EXPECT_EQ(found, 2U);
+}
+
 TEST(BlockTable, LongChainsThatWereWalkedBefore) {
   TableModel model(200);
   std::vector<int> path;
