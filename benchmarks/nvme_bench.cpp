@@ -51,7 +51,7 @@ using Work = OurLoop::Work;
 // A measurement moves a part of the file, but no fewer requests than several queue depths: filling
 // and draining the queue is not what is measured.
 constexpr std::uint32_t kParts = 64;
-constexpr std::uint32_t kDepthsMin = 8;
+constexpr std::uint32_t kDepthsMin = 24;
 constexpr std::uint32_t kPeerRoundsMax = 5;
 constexpr std::uint64_t kRunBytes = 1 * MiB;  // as lib/move/nvme_transfers.cpp
 
@@ -120,7 +120,8 @@ class SizeBench {
     runs_ = Order(slot_count_, run_blocks_);
     std::vector<std::uint32_t> all(slot_count_);
     std::iota(all.begin(), all.end(), 0U);
-    ours_->run(Work::write, all, std::min(8U, depth_max_), 1);
+    ours_->prepare(Work::write, std::min(8U, depth_max_), 1);
+    ours_->run(all);
   }
   ~SizeBench() {
     tiers_.nvme.reset();
@@ -182,8 +183,9 @@ class SizeBench {
     rounds.add(name, [this, work, depth, run_blocks] {
       Order& order = run_blocks == 1 ? singles_ : runs_;
       const auto first_slots = order.next(measured_slots(depth) / run_blocks);
+      ours_->prepare(work, depth, run_blocks);
       return measure(first_slots.size() * run_blocks * format_.payload_bytes(),
-                     [&] { ours_->run(work, first_slots, depth, run_blocks); });
+                     [&] { ours_->run(first_slots); });
     });
   }
 

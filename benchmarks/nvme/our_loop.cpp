@@ -13,6 +13,9 @@ using internal::BlockId;
 using internal::Transfer;
 using Step = Transfer::Step;
 
+// Whoever fetches a chain has matched it just before: its blocks are in the processor's caches.
+constexpr std::size_t kAhead = 16;
+
 internal::BlockStore::Sizes sizes_of(const internal::Tiers& tiers) {
   return {{0, tiers.dram.slot_count, tiers.nvme->slot_count()}, {}, tiers.layout.block_tokens};
 }
@@ -53,32 +56,33 @@ OurLoop::OurLoop(internal::Tiers& tiers)
   }
 }
 
-void OurLoop::run(Work work, std::span<const std::uint32_t> first_slots, std::uint32_t depth,
-                  std::uint32_t run_blocks) {
+void OurLoop::prepare(Work work, std::uint32_t depth, std::uint32_t run_blocks) {
   const bool writes = work == Work::write || work == Work::write_unsealed;
   const bool hashes = work == Work::write || work == Work::read_verified;
-  internal::NvmeTransfers transfers(store_, tiers_, clock_, depth, hashes);
+  transfers_.emplace(store_, tiers_, clock_, depth, hashes);
   // Requests for single blocks end in any order, and so do their slots. A cache has whole chains in
   // order: whoever used one has touched it.
   std::vector<BlockId> chain(in_dram_.rbegin(), in_dram_.rend());
   std::erase_if(chain,
                 [this](BlockId id) { return store_.state(id, kDram0) != BlockState::resident; });
   store_.touch_chain(chain);
-  transfers_ = &transfers;
   step_ = writes ? Step::writing : Step::reading;
-  first_slots_ = first_slots;
   run_blocks_ = run_blocks;
   started_max_ = 2 * depth * run_blocks;
+}
+
+void OurLoop::run(std::span<const std::uint32_t> first_slots) {
+  first_slots_ = first_slots;
   started_ = 0;
   next_ = 0;
   ended_ = 0;
-  while (ended_ < first_slots.size() * run_blocks) {  // as Core::poll()
-    bool moved = transfers.reap();
-    moved |= transfers.take_ended([this](std::uint32_t index) { end(index); });
+  while (ended_ < first_slots.size() * run_blocks_) {  // as Core::poll()
+    bool moved = transfers_->reap();
+    moved |= transfers_->take_ended([this](std::uint32_t index) { end(index); });
     moved |= start_some();
-    transfers.hand_over();
-    moved |= transfers.submit();
-    if (!moved) waker_.wait(transfers.wait_fds(), std::chrono::seconds(1));
+    transfers_->hand_over();
+    moved |= transfers_->submit();
+    if (!moved) waker_.wait(transfers_->wait_fds(), std::chrono::seconds(1));
   }
 }
 
@@ -88,9 +92,16 @@ bool OurLoop::start_some() {
   while (next_ < first_slots_.size() && started_ + run_blocks_ <= started_max_) {
     if (transfers_->free() < run_blocks_) break;
     if (step_ == Step::writing && transfers_->writes_free() < run_blocks_) break;
+    warm(next_ + (kAhead + run_blocks_ - 1) / run_blocks_);
     start_run(first_slots_[next_++]);
   }
   return next_ > before;
+}
+
+void OurLoop::warm(std::size_t run) const {
+  if (run >= first_slots_.size()) return;
+  for (std::uint32_t i = 0; i < run_blocks_; ++i)
+    store_.table().prefetch_move(blocks_[first_slots_[run] + i]);
 }
 
 void OurLoop::start_run(std::uint32_t first_slot) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,14 +30,16 @@ class OurLoop {
   // The slots of DRAM, in the order in which they are used, round and round.
   const std::vector<std::byte*>& memory() const { return memory_; }
 
-  // Moves the blocks of runs of `run_blocks` slots, in the order of `first_slots`, with `depth` requests
-  // in flight. REQUIRES: DRAM has 2 * depth * run_blocks slots; the device takes `depth` requests.
+  // For what run() does from here on: runs of `run_blocks` blocks, `depth` requests in flight.
+  // REQUIRES: DRAM has 2 * depth * run_blocks slots; the device takes `depth` requests.
+  void prepare(Work work, std::uint32_t depth, std::uint32_t run_blocks);
+  // Moves the blocks of the runs that start at `first_slots`, in this order. REQUIRES: prepare().
   // Throws std::runtime_error where a request fails or a record does not verify.
-  void run(Work work, std::span<const std::uint32_t> first_slots, std::uint32_t depth,
-           std::uint32_t run_blocks);
+  void run(std::span<const std::uint32_t> first_slots);
 
  private:
   bool start_some();
+  void warm(std::size_t run) const;
   void start_run(std::uint32_t first_slot);
   void start(internal::BlockId block, std::uint32_t slot);
   void end(std::uint32_t index);
@@ -52,7 +55,7 @@ class OurLoop {
   std::vector<std::uint32_t> slots_;        // scratch
 
   // Of the run in progress.
-  internal::NvmeTransfers* transfers_ = nullptr;
+  std::optional<internal::NvmeTransfers> transfers_;
   internal::Transfer::Step step_ = internal::Transfer::Step::idle;
   std::span<const std::uint32_t> first_slots_;
   std::uint32_t run_blocks_ = 1;

@@ -13,15 +13,21 @@ namespace {
 constexpr std::size_t kReapMax = 64;
 // Where larger requests gain nothing any more, measured on NVMe and virtual disks alike.
 constexpr std::uint64_t kRunBytes = MiB;
-// Host memory that transfers may hold. Two requests a queue place, so that a completed one is
-// replaced before it is verified.
+// Host memory that transfers may hold.
 constexpr std::uint64_t kBytesInFlight = 128 * MiB;
-// What may be sealed before the drive has room for it: what it completes while this thread is elsewhere.
-constexpr std::uint64_t kSealAheadBytes = 8 * MiB;
+// Of reads and of writes two requests each a queue place, so that a completed one is replaced at once: before
+// it is verified, by one that is sealed.
+constexpr std::uint64_t kRequestsAPlace = 4;
 constexpr std::uint64_t kSealAtOnceBytes = 256 * KiB;
+// Where both wait for a place in the queue, a write follows after so many reads.
+constexpr std::uint32_t kReadsAWrite = 4;
 // A power cut takes what was written since: as much as with the commit interval of a file system.
 constexpr std::chrono::seconds kSyncEvery{5};
 constexpr std::uint64_t kSyncTag = ~std::uint64_t{0};  // an index that no transfer has
+
+void drop_front(std::vector<std::uint32_t>& queue, std::size_t count) {
+  queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count));
+}
 
 std::uint64_t tag_of(std::uint32_t index, std::uint32_t generation) {
   return (std::uint64_t{generation} << 32) | index;
@@ -37,8 +43,8 @@ NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock
   run_blocks_max_ = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(kRunBytes / record_bytes, 1, kIoPiecesMax));
   const std::uint64_t at_least = std::uint64_t{queue_depth} * drives;
-  const std::uint64_t count = std::clamp<std::uint64_t>(kBytesInFlight / record_bytes, at_least,
-                                                        at_least * 2 * run_blocks_max_);
+  const std::uint64_t count = std::clamp<std::uint64_t>(
+      kBytesInFlight / record_bytes, at_least, at_least * kRequestsAPlace * run_blocks_max_);
   slots_.resize(count);
   for (auto index = static_cast<std::uint32_t>(count); index-- > 0;) free_.push_back(index);
   for (auto* list : {&started_, &fresh_, &ended_}) list->reserve(count);
@@ -46,9 +52,9 @@ NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock
   requests_.reserve(queue_depth + 1);
   pieces_.reserve(std::size_t{queue_depth} * kIoPiecesMax);
   drives_.resize(drives);
-  for (Drive& drive : drives_) {
-    drive.queue.reserve(count);
-    drive.synced = clock.now();
+  for (std::uint32_t drive = 0; drive < drives; ++drive) {
+    for (auto* queue : {&drives_[drive].reads, &drives_[drive].writes}) queue->reserve(count);
+    drives_[drive].synced = clock.now();
   }
 }
 
@@ -112,7 +118,7 @@ void NvmeTransfers::form_runs() {
       last->next = index;
       ++length;
     } else {
-      drives_[drive_of(slot)].queue.push_back(index);
+      enqueue(index);
       length = 1;
     }
     last = &slot;
@@ -120,25 +126,30 @@ void NvmeTransfers::form_runs() {
   fresh_.clear();
 }
 
+void NvmeTransfers::enqueue(std::uint32_t head) {
+  Drive& drive = drives_[drive_of(slots_[head])];
+  (slots_[head].transfer.is_write() ? drive.writes : drive.reads).push_back(head);
+}
+
 bool NvmeTransfers::submit() {
   form_runs();
   bool moved = false;
   for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) moved |= submit_to(drive);
-  for (const Drive& drive : drives_) moved |= seal_ahead(drive);  // more to do is no time to sleep
+  for (Drive& drive : drives_) moved |= seal_ahead(drive);  // more to do is no time to sleep
   return moved;
 }
 
-// What a drive has no room for yet is sealed while it works on the rest, so that a completed request is
-// replaced at once. A little at a time: somebody may wait for what completes meanwhile.
-bool NvmeTransfers::seal_ahead(const Drive& drive) {
+// What a drive has no room for yet is sealed while it works on the rest, as much as it can complete before
+// this thread looks again, so that a completed request is replaced at once. A little at a time: somebody
+// may wait for what completes meanwhile.
+bool NvmeTransfers::seal_ahead(Drive& drive) {
   const std::uint64_t enough = sealed_bytes_ + kSealAtOnceBytes;
-  std::uint64_t ahead = 0;
-  for (const std::uint32_t head : drive.queue) {
-    for (std::uint32_t index = head; index != kNone; index = slots_[index].next) {
-      if (ahead >= kSealAheadBytes) return false;
+  const std::size_t heads = std::min<std::size_t>(queue_depth_, drive.writes.size());
+  for (; drive.sealed < heads; ++drive.sealed) {
+    for (std::uint32_t index = drive.writes[drive.sealed]; index != kNone;
+         index = slots_[index].next) {
       if (sealed_bytes_ >= enough) return true;
       seal(slots_[index]);
-      ahead += tiers_.format.record_bytes();
     }
   }
   return false;
@@ -156,25 +167,49 @@ bool NvmeTransfers::submit_to(std::uint32_t drive) {
 
 // Returns: how many requests the drive took, of those in requests_.
 std::size_t NvmeTransfers::submit_portion(std::uint32_t drive) {
-  std::vector<std::uint32_t>& queue = drives_[drive].queue;
+  Drive& state = drives_[drive];
   BlockDevice& device = tiers_.nvme->device(drive);
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
-  requests_.clear();
-  pieces_.clear();
-  const std::uint64_t sealed_before = sealed_bytes_;
-  for (std::size_t i = 0;
-       i < std::min(room, queue.size()) && sealed_bytes_ - sealed_before < kRunBytes; ++i) {
-    requests_.push_back(request_of(queue[i]));
-  }
+  gather(state, room);
   const std::size_t transfers = requests_.size();
-  if (transfers < room && is_sync_due(drives_[drive]))
+  if (transfers < room && is_sync_due(state))
     requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
   if (requests_.empty()) return 0;
   const std::size_t taken = device.submit(requests_);
   if (taken > transfers) note_sync(drive);
-  queue.erase(queue.begin(),
-              queue.begin() + static_cast<std::ptrdiff_t>(std::min(taken, transfers)));
+  note_taken(state, std::span(requests_).first(std::min(taken, transfers)));
   return taken;
+}
+
+// Reads first: somebody waits for them. But writes go on: what was never written is lost when DRAM fills up.
+void NvmeTransfers::gather(Drive& drive, std::size_t room) {
+  requests_.clear();
+  pieces_.clear();
+  const std::uint64_t enough = sealed_bytes_ + kRunBytes;
+  auto read = drive.reads.begin();
+  auto write = drive.writes.begin();
+  std::uint32_t reads_in_row = drive.reads_in_row;
+  while (requests_.size() < room && sealed_bytes_ < enough) {
+    const bool has_read = read != drive.reads.end();
+    const bool has_write = write != drive.writes.end();
+    if (!has_read && !has_write) return;
+    const bool is_read = has_read && !(has_write && reads_in_row >= kReadsAWrite);
+    reads_in_row = is_read ? reads_in_row + 1 : 0;
+    requests_.push_back(request_of(is_read ? *read++ : *write++));
+  }
+}
+
+void NvmeTransfers::note_taken(Drive& drive, std::span<const IoRequest> requests) {
+  std::size_t reads = 0;
+  for (const IoRequest& request : requests) {
+    const bool is_read = request.kind == IoRequest::Kind::read;
+    drive.reads_in_row = is_read ? drive.reads_in_row + 1 : 0;
+    reads += is_read;
+  }
+  const std::size_t writes = requests.size() - reads;
+  drop_front(drive.reads, reads);
+  drop_front(drive.writes, writes);
+  drive.sealed -= std::min(drive.sealed, writes);
 }
 
 void NvmeTransfers::note_sync(std::uint32_t drive) {
@@ -246,6 +281,8 @@ void NvmeTransfers::collect(std::uint32_t drive) {
     // The device checks that a completion is a request's own: I13.
     TERRACE_ASSERT(tag_of(head, slots_[head].generation) == result.user_data, head);
     results_.push_back({head, result.os_error});
+    for (std::uint32_t index = head; index != kNone; index = slots_[index].next)
+      store_.table().prefetch_move(slots_[index].transfer.block);
   }
 }
 
@@ -257,7 +294,7 @@ void NvmeTransfers::retire(const Result& result) {
     slot.next = kNone;
     if (result.os_error != 0 && was_run) {
       ++slot.generation;
-      drives_[drive_of(slot)].queue.push_back(index_of(slot));
+      enqueue(index_of(slot));
       continue;
     }
     slot.transfer.os_error = result.os_error;

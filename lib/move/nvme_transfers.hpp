@@ -91,7 +91,10 @@ class NvmeTransfers {
     std::int32_t os_error;
   };
   struct Drive {
-    std::vector<std::uint32_t> queue;  // heads of runs to submit, in order
+    std::vector<std::uint32_t> reads;  // heads of runs to submit, in order
+    std::vector<std::uint32_t> writes;
+    std::size_t sealed = 0;          // of the writes, from the front
+    std::uint32_t reads_in_row = 0;  // that it took since the last write
     // Something has changed since the last sync was submitted; at first, perhaps in an earlier process,
     // which was killed.
     bool unsynced = true;
@@ -110,14 +113,17 @@ class NvmeTransfers {
   }
   bool follows(const Slot& slot, const Slot& before) const noexcept;
   void form_runs();
+  void enqueue(std::uint32_t head);
   void collect(std::uint32_t drive);
   void retire(const Result& result);
   bool submit_to(std::uint32_t drive);
   std::size_t submit_portion(std::uint32_t drive);
+  void gather(Drive& drive, std::size_t room);
+  void note_taken(Drive& drive, std::span<const IoRequest> requests);
   void note_sync(std::uint32_t drive);
   bool is_sync_due(const Drive& drive) const noexcept;
   IoRequest request_of(std::uint32_t head);
-  bool seal_ahead(const Drive& drive);  // returns: whether there is more to do
+  bool seal_ahead(Drive& drive);  // returns: whether there is more to do
   void seal(Slot& slot);
 
   BlockStore& store_;
