@@ -121,6 +121,7 @@ struct BlockDeviceFacts {
   bool io_uring = false;            // false: plain pread and pwrite
   bool direct = false;              // O_DIRECT; false: through the page cache
   bool registered_buffers = false;  // false: the kernel maps buffers at each request
+  bool virtual_disk = false;        // a processor moves its bytes, and no controller
 };
 
 class BlockDevice {

@@ -3,13 +3,16 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "terrace/units.hpp"
 
@@ -176,6 +179,20 @@ void BlockFile::try_direct() {
 Result<void> BlockFile::sync() const {
   if (::fdatasync(fd_) == 0) return {};
   return fail(Code::io_error, "completed writes could not be made durable (fdatasync)", errno);
+}
+
+bool BlockFile::on_virtual_disk() const {
+  struct stat status {};
+  return ::fstat(fd_, &status) == 0 && is_virtual_disk(status.st_dev, "/sys/dev/block");
+}
+
+// A disk's or a partition's entry is a link to .../virtioN/block/...; a file system without a device of its
+// own has none.
+bool is_virtual_disk(dev_t device, const std::string& devices) {
+  const std::string number = std::to_string(major(device)) + ":" + std::to_string(minor(device));
+  std::error_code missing;
+  const auto target = std::filesystem::read_symlink(devices + "/" + number, missing);
+  return !missing && target.string().find("/virtio") != std::string::npos;
 }
 
 int check_request(const IoRequest& request, std::uint64_t size_bytes) noexcept {

@@ -5,7 +5,10 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "terrace/io.hpp"
@@ -33,6 +36,8 @@ class BlockFile {
     return direct_;
   }  // O_DIRECT is set, and a probing read has worked
   Result<void> sync() const;
+  // Whether the file lies on a disk that a hypervisor emulates, as far as the kernel tells.
+  bool on_virtual_disk() const;
 
  private:
   BlockFile(int fd, std::uint64_t size_bytes) noexcept : fd_(fd), size_bytes_(size_bytes) {}
@@ -42,6 +47,9 @@ class BlockFile {
   std::uint64_t size_bytes_;
   bool direct_ = false;
 };
+
+// `devices`: where the kernel describes block devices by number, "/sys/dev/block".
+bool is_virtual_disk(dev_t device, const std::string& devices);
 
 // Whether `request` may go to the file: aligned, not empty, and inside it. Returns: 0, or EINVAL.
 int check_request(const IoRequest& request, std::uint64_t size_bytes) noexcept;

@@ -61,6 +61,7 @@ Result<std::unique_ptr<BlockDevice>> UringDevice::create(BlockFile& file,
 
 UringDevice::UringDevice(BlockFile&& file, const io_uring& ring, const BlockDeviceOptions& options)
     : file_(std::move(file)),
+      virtual_disk_(file_.on_virtual_disk()),
       ring_(ring),
       requests_(options.queue_depth_max),
       buffers_(options.buffers) {
@@ -108,7 +109,10 @@ void UringDevice::cancel_all() noexcept {
 }
 
 BlockDeviceFacts UringDevice::facts() const noexcept {
-  return {.io_uring = true, .direct = file_.direct(), .registered_buffers = !buffers_.empty()};
+  return {.io_uring = true,
+          .direct = file_.direct(),
+          .registered_buffers = !buffers_.empty(),
+          .virtual_disk = virtual_disk_};
 }
 
 std::size_t UringDevice::submit(std::span<const IoRequest> requests) {

@@ -46,6 +46,7 @@ class UringDevice final : public BlockDevice {
   void cancel_all() noexcept;
 
   BlockFile file_;
+  const bool virtual_disk_;
   io_uring ring_;
   RequestTable requests_;
   std::span<std::byte> buffers_;  // registered; empty: not

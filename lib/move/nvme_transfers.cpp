@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/assert.hpp"
+#include "io/cache_lines.hpp"
 #include "terrace/units.hpp"
 
 namespace terrace::internal {
@@ -55,6 +56,7 @@ NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock
   for (std::uint32_t drive = 0; drive < drives; ++drive) {
     for (auto* queue : {&drives_[drive].reads, &drives_[drive].writes}) queue->reserve(count);
     drives_[drive].synced = clock.now();
+    drives_[drive].is_virtual = tiers.nvme->device(drive).facts().virtual_disk;
   }
 }
 
@@ -251,7 +253,10 @@ void NvmeTransfers::seal(Slot& slot) {
   RecordMeta meta = store_.table().meta(slot.transfer.block);
   meta.incarnation = store_.events().incarnation();
   meta.sequence = sequence_++;
-  if (hashes_) tiers_.format.seal(record_of(slot), meta);
+  if (hashes_) {
+    tiers_.format.seal(record_of(slot), meta);
+    if (drives_[drive_of(slot)].is_virtual) flush_lines(record_of(slot));
+  }
   slot.sealed = true;
   sealed_bytes_ += tiers_.format.record_bytes();
 }

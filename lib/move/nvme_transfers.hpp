@@ -100,6 +100,7 @@ class NvmeTransfers {
     bool unsynced = true;
     bool syncing = false;
     std::chrono::nanoseconds synced{0};
+    bool is_virtual = false;
   };
 
   std::uint32_t index_of(const Slot& slot) const noexcept {

@@ -35,7 +35,7 @@ class SimDisk final : public BlockDevice {
 
   std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
   std::uint32_t alignment() const noexcept override { return kSectorBytes; }
-  BlockDeviceFacts facts() const noexcept override { return {true, true, true}; }
+  BlockDeviceFacts facts() const noexcept override { return {true, true, true, false}; }
   std::size_t submit(std::span<const IoRequest> requests) override;
   std::size_t reap(std::span<IoResult> results) override;
   std::size_t in_flight() const noexcept override { return flights_.size(); }
