@@ -11,6 +11,9 @@ namespace {
 constexpr std::uint8_t retries_max = 8;
 constexpr int unfinished = -1;
 
+RequestTable::Tag tag_of(std::uint32_t generation, std::uint32_t slot) {
+  return RequestTable::Tag{generation} << 32 | slot;
+}
 std::uint32_t slot_of(RequestTable::Tag tag) {
   return static_cast<std::uint32_t>(tag);
 }
@@ -39,19 +42,22 @@ RequestTable::Tag RequestTable::add(const IoRequest& request, int os_error) {
   slot.os_error = os_error;
   slot.retries = 0;
   slot.used = true;
-  return Tag{slot.generation} << 32 | index;
+  return tag_of(slot.generation, index);
 }
 
-RequestTable::Outcome RequestTable::complete(Tag tag, std::int32_t transferred, IoResult& result) {
+RequestTable::Outcome RequestTable::complete(Tag& tag, std::int32_t transferred, IoResult& result) {
   const std::uint32_t index = slot_of(tag);
   if (index >= slots_.size()) return Outcome::foreign;
   Slot& slot = slots_[index];
   if (!slot.used || slot.generation != generation_of(tag)) return Outcome::foreign;
   const int error = verdict(slot, transferred);
-  if (error == unfinished) return Outcome::again;
+  ++slot.generation;
+  if (error == unfinished) {
+    tag = tag_of(slot.generation, index);
+    return Outcome::again;
+  }
   result = {slot.user_data, error};
   slot.used = false;
-  ++slot.generation;
   free_.push_back(index);
   return Outcome::done;
 }

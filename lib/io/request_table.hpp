@@ -20,7 +20,7 @@ class RequestTable {
 
   enum class Outcome : std::uint8_t {
     foreign,  // belongs to no request in flight; ignore it
-    again,    // part of the request is missing: send rest(tag)
+    again,    // part of the request is missing: send rest(tag), under the tag as it is now
     done,     // the result is written, the slot free
   };
 
@@ -34,8 +34,9 @@ class RequestTable {
   // Takes a slot. `os_error` other than 0: the request is refused, and its first completion says
   // so. REQUIRES: !full().
   Tag add(const IoRequest& request, int os_error = 0);
-  // `transferred`: bytes, or a negative errno, as in a completion queue entry.
-  Outcome complete(Tag tag, std::int32_t transferred, IoResult& result);
+  // `transferred`: bytes, or a negative errno, as in a completion queue entry. Each time a request is sent
+  // it has another tag, so that one completion counts once.
+  Outcome complete(Tag& tag, std::int32_t transferred, IoResult& result);
   // What is still to be transferred; stays in place until the request is done. REQUIRES: add() or
   // `again` gave `tag`.
   const IoVector& rest(Tag tag) const;

@@ -195,7 +195,7 @@ std::size_t UringDevice::reap(std::span<IoResult> results) {
   std::size_t count = 0;
   io_uring_cqe* entry = nullptr;
   while (count < results.size() && ::io_uring_peek_cqe(&ring_, &entry) == 0) {
-    const RequestTable::Tag tag = entry->user_data;
+    RequestTable::Tag tag = entry->user_data;
     const RequestTable::Outcome outcome = requests_.complete(tag, entry->res, results[count]);
     ::io_uring_cqe_seen(&ring_, entry);
     if (outcome == RequestTable::Outcome::again) enqueue(tag);

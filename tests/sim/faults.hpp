@@ -21,6 +21,10 @@ enum class Fault : std::uint8_t {
   drive_full,
   torn_and_told,
   short_submit,
+  // The kernel's ways: part of a request, an interrupted one, a completion that comes twice.
+  short_transfer,
+  interrupted,
+  duplicate_completion,
   latency_spike,
   lost_request,
   sync_error,

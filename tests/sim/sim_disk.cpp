@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "io/block_file.hpp"
 
 namespace terrace::sim {
 namespace {
 
 using namespace std::chrono_literals;
 using Kind = IoRequest::Kind;
+using Outcome = internal::RequestTable::Outcome;
+
+constexpr int kStallsMax = 6;
 
 // `visit(data, offset)` for each sector of a request, `offset` counted from its start.
 template <class Pieces, class Visit>
@@ -44,7 +50,7 @@ SimDisk::SimDisk(World& world, Drive& drive, const BlockDeviceOptions& options)
       drive_(drive),
       media_(drive.media),
       size_bytes_(media_->size_bytes()),
-      depth_(options.queue_depth_max),
+      requests_(options.queue_depth_max),
       buffers_(options.buffers) {
   drive_.user = this;
   drive_.durable_until = Clock::Time{0};
@@ -63,33 +69,36 @@ SimDisk::~SimDisk() {
 std::size_t SimDisk::submit(std::span<const IoRequest> requests) {
   std::size_t taken = 0;
   for (const IoRequest& request : requests) {
-    if (flights_.size() == depth_ || world_.strikes(Fault::short_submit)) break;
+    if (requests_.full() || world_.strikes(Fault::short_submit)) break;
     world_.step();
-    flights_.push_back(launch(request));
+    const int error = internal::check_request(request, size_bytes_);
+    flights_.push_back(launch(requests_.add(request, error)));
+    if (!request.more.empty()) ++drive_.runs;
     world_.clock()->stir();
     ++taken;
   }
   return taken;
 }
 
-SimDisk::Flight SimDisk::launch(const IoRequest& request) {
-  Flight flight{.kind = request.kind,
-                .offset = request.offset,
-                .bytes = request.bytes,
-                .user_data = request.user_data,
+// A request, or what is left of it.
+SimDisk::Flight SimDisk::launch(Tag tag) {
+  const internal::IoVector& rest = requests_.rest(tag);
+  Flight flight{.tag = tag,
+                .kind = rest.kind(),
+                .offset = rest.offset(),
+                .bytes = rest.left_bytes(),
                 .write = ++writes_,
-                .pieces = {{request.data, request.bytes}},
+                .pieces = {},
                 .seal = 0,
                 .due = world_.now()};
-  if (flight.kind == Kind::sync) return launch_sync(flight);
-  drive_.runs += request.more.empty() ? 0 : 1;
-  for (const IoPiece& piece : request.more) {
-    flight.pieces.push_back(piece);
-    flight.bytes += piece.bytes;
-  }
-  if (!is_valid(flight)) {
+  if (requests_.refused(tag)) {
     flight.os_error = EINVAL;
     return flight;
+  }
+  if (flight.kind == Kind::sync) return launch_sync(flight);
+  for (const iovec& piece : rest.pieces()) {
+    flight.pieces.push_back(
+        {static_cast<std::byte*>(piece.iov_base), static_cast<std::uint32_t>(piece.iov_len)});
   }
   witness(flight);
   draw_fate(flight);
@@ -101,22 +110,12 @@ SimDisk::Flight SimDisk::launch(const IoRequest& request) {
 }
 
 SimDisk::Flight SimDisk::launch_sync(Flight flight) {
-  flight.pieces.clear();
   flight.seal = seal_of(flight.pieces);
   flight.syncs_through = media_->landed();
   flight.submitted = world_.now();
   flight.due += Clock::Time(static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 9)));
   if (is_dead_ || world_.strikes(Fault::sync_error)) flight.os_error = EIO;
   return flight;
-}
-
-bool SimDisk::is_valid(const Flight& flight) const {
-  const bool aligned = std::ranges::all_of(flight.pieces, [](const IoPiece& piece) {
-    return piece.data != nullptr && piece.bytes > 0 && piece.bytes % kSectorBytes == 0 &&
-           reinterpret_cast<std::uintptr_t>(piece.data) % kSectorBytes == 0;
-  });
-  return aligned && flight.pieces.size() <= kIoPiecesMax && flight.offset % kSectorBytes == 0 &&
-         flight.offset <= size_bytes_ && flight.bytes <= size_bytes_ - flight.offset;
 }
 
 // Two requests that meet have no order, on the drive or in memory, unless both only read there.
@@ -167,19 +166,87 @@ std::size_t SimDisk::reap(std::span<IoResult> results) {
   haunt();
   std::size_t count = 0;
   for (std::size_t i = 0; i < flights_.size() && count < results.size();) {
-    Flight& flight = flights_[i];
-    if (flight.due > world_.now() && !world_.crashed()) {
+    if (flights_[i].due > world_.now() && !world_.crashed()) {
       ++i;
       continue;
     }
     world_.step();
-    land(flight);
-    results[count++] = {flight.user_data, flight.os_error};
-    flight = std::move(flights_.back());
+    Flight flight = std::exchange(flights_[i], std::move(flights_.back()));
     flights_.pop_back();
+    const std::int32_t transferred = complete(flight);
+    const Outcome outcome = requests_.complete(flight.tag, transferred, results[count]);
+    world_.check(outcome != Outcome::foreign,
+                 "a drive's own completion is taken for a foreign one");
+    if (outcome == Outcome::again) {
+      flights_.push_back(launch(flight.tag));
+      flights_.back().stalls = flight.stalls + (transferred < std::int32_t{kSectorBytes} ? 1 : 0);
+    }
+    if (outcome == Outcome::done) ++count;
     world_.clock()->stir();
   }
+  while (count < results.size() && hear_echo(results[count])) ++count;
   return count;
+}
+
+// Returns: what the kernel says of it.
+std::int32_t SimDisk::complete(Flight& flight) {
+  const Tag tag = flight.tag;
+  std::int32_t transferred = 0;
+  if (may_stall(flight) && world_.strikes(Fault::interrupted)) {
+    transferred = -EINTR;
+  } else if (may_stall(flight) && flight.bytes > 0 && world_.strikes(Fault::short_transfer)) {
+    transferred = cut_short(flight);
+  } else {
+    land(flight);
+    transferred = flight.os_error == 0 ? static_cast<std::int32_t>(flight.bytes) : -flight.os_error;
+  }
+  if (world_.strikes(Fault::duplicate_completion)) echo(tag, transferred);
+  return transferred;
+}
+
+// The table gives up after eight times.
+bool SimDisk::may_stall(const Flight& flight) const {
+  return flight.os_error == 0 && !world_.crashed() && flight.stalls < kStallsMax;
+}
+
+// Some of its sectors, and perhaps a part of the next one, which nobody may count.
+std::int32_t SimDisk::cut_short(Flight& flight) {
+  check_memory(flight);
+  const auto sectors = static_cast<std::uint32_t>(flight.bytes / kSectorBytes);
+  std::uint64_t left = std::uint64_t{world_.luck().below(sectors)} * kSectorBytes;
+  const std::uint64_t odd = left == 0 || world_.luck().one_in(4) ? 512 : 0;
+  const auto transferred = static_cast<std::int32_t>(left + odd);
+  flight.bytes = left;
+  std::erase_if(flight.pieces, [&left](IoPiece& piece) {
+    piece.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.bytes, left));
+    left -= piece.bytes;
+    return piece.bytes == 0;
+  });
+  if (flight.bytes == 0) return transferred;
+  flight.seal = seal_of(flight.pieces);
+  land(flight);
+  return flight.os_error == 0 ? transferred : -flight.os_error;
+}
+
+// The same once more, later: by then its place in the table may be somebody else's.
+void SimDisk::echo(Tag tag, std::int32_t transferred) {
+  const auto later = static_cast<Clock::Time::rep>(world_.luck().skewed(5'000, 9));
+  echoes_.push_back({tag, transferred, world_.now() + Clock::Time(later)});
+}
+
+// Returns: whether the table takes an old completion for a result, which it must not.
+bool SimDisk::hear_echo(IoResult& result) {
+  while (!echoes_.empty()) {
+    const auto due = std::ranges::find_if(
+        echoes_, [this](const Completion& echo) { return echo.due <= world_.now(); });
+    if (due == echoes_.end()) return false;
+    Completion echo = std::exchange(*due, echoes_.back());
+    echoes_.pop_back();
+    const Outcome outcome = requests_.complete(echo.tag, echo.transferred, result);
+    if (outcome == Outcome::done) return true;
+    world_.check(outcome == Outcome::foreign, "an old completion continues a request");
+  }
+  return false;
 }
 
 void SimDisk::land(Flight& flight) {

@@ -1,5 +1,6 @@
-// A block device over Media, with the faults of a drive. It is also a witness: memory of a request
-// in flight belongs to it, and two requests must not meet, so it reports who does not keep to that.
+// A block device over Media, with the faults of a drive and the ways of a kernel, whose completions it
+// reads with the table of the real device. It is also a witness: memory of a request in flight belongs
+// to it, and two requests must not meet, so it reports who does not keep to that.
 //
 // Bytes move when a request completes, at some time after it was submitted, in any order; until
 // then a buffer of a read holds garbage.
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "io/request_table.hpp"
 #include "sim/media.hpp"
 #include "sim/world.hpp"
 #include "terrace/io.hpp"
@@ -38,7 +40,7 @@ class SimDisk final : public BlockDevice {
   BlockDeviceFacts facts() const noexcept override { return {true, true, true, false}; }
   std::size_t submit(std::span<const IoRequest> requests) override;
   std::size_t reap(std::span<IoResult> results) override;
-  std::size_t in_flight() const noexcept override { return flights_.size(); }
+  std::size_t in_flight() const noexcept override { return requests_.in_flight(); }
   int wait_fd() const noexcept override { return world_.ready_fd(); }
   Result<void> sync() override;
 
@@ -48,11 +50,13 @@ class SimDisk final : public BlockDevice {
  private:
   enum class Harm : std::uint8_t { none, torn, misdirected, flipped, forgotten };
 
+  using Tag = internal::RequestTable::Tag;
+
   struct Flight {
+    Tag tag;
     IoRequest::Kind kind;
     std::uint64_t offset;
     std::uint64_t bytes;
-    std::uint64_t user_data;
     std::uint64_t write;  // its number
     std::vector<IoPiece> pieces;
     std::uint64_t seal;  // of its memory, as it must stay while it is in flight
@@ -62,13 +66,24 @@ class SimDisk final : public BlockDevice {
     std::uint64_t syncs_through = 0;
     int os_error = 0;
     Harm harm = Harm::none;
+    int stalls = 0;  // how often its request was sent in vain
   };
 
-  Flight launch(const IoRequest& request);
+  struct Completion {
+    Tag tag;
+    std::int32_t transferred;  // or minus errno
+    Clock::Time due;
+  };
+
+  Flight launch(Tag tag);
   Flight launch_sync(Flight flight);
-  bool is_valid(const Flight& flight) const;
   void witness(const Flight& flight);
   void draw_fate(Flight& flight);
+  std::int32_t complete(Flight& flight);
+  std::int32_t cut_short(Flight& flight);
+  void echo(Tag tag, std::int32_t transferred);
+  bool may_stall(const Flight& flight) const;
+  bool hear_echo(IoResult& result);
   void land(Flight& flight);
   void land_sync(Flight& flight);
   void land_read(const Flight& flight);
@@ -80,12 +95,13 @@ class SimDisk final : public BlockDevice {
   Drive& drive_;
   const std::shared_ptr<Media> media_;
   const std::uint64_t size_bytes_;
-  const std::uint32_t depth_;
+  internal::RequestTable requests_;
   const std::span<std::byte> buffers_;
   std::vector<Flight> flights_;
   std::uint64_t writes_ = 0;
-  bool is_dead_ = false;        // from now on everything fails
-  std::vector<Flight> ghosts_;  // of the canary: reads that will write once more
+  std::vector<Completion> echoes_;  // of requests that are long over
+  bool is_dead_ = false;            // from now on everything fails
+  std::vector<Flight> ghosts_;      // of the canary: reads that will write once more
 };
 
 }  // namespace terrace::sim
