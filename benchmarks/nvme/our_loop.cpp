@@ -13,9 +13,6 @@ using internal::BlockId;
 using internal::Transfer;
 using Step = Transfer::Step;
 
-// Whoever fetches a chain has matched it just before: its blocks are in the processor's caches.
-constexpr std::size_t kAhead = 16;
-
 internal::BlockStore::Sizes sizes_of(const internal::Tiers& tiers) {
   return {{0, tiers.dram.slot_count, tiers.nvme->slot_count()}, {}, tiers.layout.block_tokens};
 }
@@ -82,26 +79,30 @@ void OurLoop::run(std::span<const std::uint32_t> first_slots) {
     moved |= start_some();
     transfers_->hand_over();
     moved |= transfers_->submit();
-    if (!moved) waker_.wait(transfers_->wait_fds(), std::chrono::seconds(1));
+    if (!moved) waker_.wait(transfers_->devices(), std::chrono::seconds(1));
   }
 }
 
 // Whole runs, as many as the transfers take.
 bool OurLoop::start_some() {
   const std::size_t before = next_;
+  warm();
   while (next_ < first_slots_.size() && started_ + run_blocks_ <= started_max_) {
     if (transfers_->free() < run_blocks_) break;
     if (step_ == Step::writing && transfers_->writes_free() < run_blocks_) break;
-    warm(next_ + (kAhead + run_blocks_ - 1) / run_blocks_);
     start_run(first_slots_[next_++]);
   }
   return next_ > before;
 }
 
-void OurLoop::warm(std::size_t run) const {
-  if (run >= first_slots_.size()) return;
-  for (std::uint32_t i = 0; i < run_blocks_; ++i)
-    store_.table().prefetch_move(blocks_[first_slots_[run] + i]);
+// Whoever fetches a chain has matched it just before: its blocks are in the processor's caches.
+void OurLoop::warm() const {
+  const std::size_t runs =
+      std::min<std::size_t>((started_max_ - started_) / run_blocks_, first_slots_.size() - next_);
+  for (const std::uint32_t first : first_slots_.subspan(next_, runs)) {
+    for (std::uint32_t i = 0; i < run_blocks_; ++i)
+      store_.table().prefetch_move(blocks_[first + i]);
+  }
 }
 
 void OurLoop::start_run(std::uint32_t first_slot) {

@@ -39,7 +39,7 @@ class OurLoop {
 
  private:
   bool start_some();
-  void warm(std::size_t run) const;
+  void warm() const;
   void start_run(std::uint32_t first_slot);
   void start(internal::BlockId block, std::uint32_t slot);
   void end(std::uint32_t index);

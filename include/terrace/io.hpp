@@ -142,6 +142,14 @@ class BlockDevice {
   virtual std::size_t in_flight() const noexcept = 0;
   // Readable when reap() may have something; -1: just call it. Ask before each wait.
   virtual int wait_fd() const noexcept = 0;
+  // Waits until reap() may have something, one of `fds` (each its place; -1: none) is readable, or `timeout`
+  // is over; may return early. Returns: false, at once, where the device has no better way to wait
+  // than the caller has with wait_fd().
+  virtual bool wait(std::span<const int> fds, std::chrono::nanoseconds timeout) {
+    (void)fds;
+    (void)timeout;
+    return false;
+  }
   // Blocking. Makes completed writes survive a power cut. Returns: success; io_error.
   virtual Result<void> sync() = 0;
 };

@@ -40,7 +40,7 @@ bool Core::poll(nanoseconds timeout) {
     log(LogLevel::error, "NVMe: a drive fails, and is out of service: its blocks are lost");
   }
   if (!moved && timeout > 0ns) {
-    waker_.wait(mover_->wait_fds(),
+    waker_.wait(mover_->drives(),
                 mover_->device_may_work() ? std::min(timeout, kDeviceLook) : timeout);
   }
   return moved;

@@ -1,6 +1,8 @@
 // io_uring as a block device; see uring_device.hpp.
 #include "io/uring_device.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <vector>
@@ -13,6 +15,7 @@ namespace {
 constexpr std::uint64_t registered_piece_bytes =
     GiB;  // the kernel's limit of one registered buffer
 constexpr RequestTable::Tag cancel_tag = ~RequestTable::Tag{0};  // a slot no table has
+constexpr RequestTable::Tag first_watch_tag = cancel_tag - UringDevice::watches_max;  // likewise
 constexpr int hand_over_attempts_max = 4;
 
 // Plain reads and writes came with Linux 5.6, after io_uring itself; the others are as old as it.
@@ -43,9 +46,10 @@ bool carries_requests(io_uring& ring) {
 Result<std::unique_ptr<BlockDevice>> UringDevice::create(BlockFile& file,
                                                          const BlockDeviceOptions& options) {
   io_uring ring{};
-  // A request has one entry at most in the ring, and one more cancels all: neither queue can
-  // overflow.
-  const int status = ::io_uring_queue_init(options.queue_depth_max + 1, &ring, 0);
+  // A request and a watch have one entry at most in the ring, and one more cancels all: neither queue
+  // can overflow.
+  const unsigned entries = options.queue_depth_max + static_cast<unsigned>(watches_max) + 1;
+  const int status = ::io_uring_queue_init(entries, &ring, 0);
   if (status < 0) {
     return fail(Code::unsupported, "io_uring is not available: the kernel or a filter forbids it",
                 -status);
@@ -68,6 +72,8 @@ UringDevice::UringDevice(BlockFile&& file, const io_uring& ring, const BlockDevi
   register_buffers();
   const int fd = file_.fd();
   registered_file_ = ::io_uring_register_files(&ring_, &fd, 1) == 0;
+  can_wait_ = (ring_.features & IORING_FEAT_EXT_ARG) != 0;
+  watched_.fill(-1);
 }
 
 // Refused beyond RLIMIT_MEMLOCK (ENOMEM) and by filters (EPERM): then the kernel maps the buffer at
@@ -84,7 +90,7 @@ void UringDevice::register_buffers() {
 
 UringDevice::~UringDevice() {
   // What the kernel has not taken yet, it never will.
-  const unsigned unsent = ::io_uring_sq_ready(&ring_);
+  const unsigned unsent = ::io_uring_sq_ready(&ring_) - watches_unsent_;
   std::uint32_t in_kernel = requests_.in_flight() - unsent;
   if (in_kernel > 0 && unsent == 0) cancel_all();
   while (in_kernel > 0) {
@@ -92,7 +98,7 @@ UringDevice::~UringDevice() {
     const int status = ::io_uring_wait_cqe(&ring_, &entry);
     if (status == -EINTR || status == -EAGAIN) continue;
     if (status < 0) break;
-    if (entry->user_data != cancel_tag) --in_kernel;
+    if (entry->user_data < first_watch_tag) --in_kernel;
     ::io_uring_cqe_seen(&ring_, entry);
   }
   ::io_uring_queue_exit(&ring_);
@@ -186,7 +192,8 @@ int UringDevice::buffer_index(const iovec& memory) const noexcept {
 // stays there for the next call.
 void UringDevice::hand_over() noexcept {
   for (int attempt = 0; attempt < hand_over_attempts_max; ++attempt) {
-    (void)::io_uring_submit(&ring_);
+    const int sent = ::io_uring_submit(&ring_);
+    if (sent > 0) watches_unsent_ -= std::min(watches_unsent_, static_cast<unsigned>(sent));
     if (::io_uring_sq_ready(&ring_) == 0) return;
   }
 }
@@ -196,8 +203,10 @@ std::size_t UringDevice::reap(std::span<IoResult> results) {
   io_uring_cqe* entry = nullptr;
   while (count < results.size() && ::io_uring_peek_cqe(&ring_, &entry) == 0) {
     RequestTable::Tag tag = entry->user_data;
-    const RequestTable::Outcome outcome = requests_.complete(tag, entry->res, results[count]);
+    const std::int32_t transferred = entry->res;
     ::io_uring_cqe_seen(&ring_, entry);
+    if (end_watch(tag, transferred)) continue;
+    const RequestTable::Outcome outcome = requests_.complete(tag, transferred, results[count]);
     if (outcome == RequestTable::Outcome::again) enqueue(tag);
     if (outcome == RequestTable::Outcome::done) ++count;
   }
@@ -207,6 +216,40 @@ std::size_t UringDevice::reap(std::span<IoResult> results) {
 
 int UringDevice::wait_fd() const noexcept {
   return ::io_uring_sq_ready(&ring_) > 0 ? -1 : ring_.ring_fd;
+}
+
+bool UringDevice::wait(std::span<const int> fds, std::chrono::nanoseconds timeout) {
+  if (!can_wait_ || requests_.in_flight() == 0 || fds.size() > watches_max) return false;
+  if (::io_uring_sq_ready(&ring_) > 0) return false;  // reap() hands them over first
+  for (std::size_t place = 0; place < fds.size(); ++place) {
+    if (fds[place] >= 0 && !watch(place, fds[place])) return false;
+  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  __kernel_timespec limit{seconds.count(), (timeout - seconds).count()};
+  io_uring_cqe* entry = nullptr;
+  (void)::io_uring_submit_and_wait_timeout(&ring_, &entry, 1, &limit, nullptr);
+  watches_unsent_ = ::io_uring_sq_ready(&ring_);
+  return true;
+}
+
+// Returns: false where that place is taken by another descriptor.
+bool UringDevice::watch(std::size_t place, int fd) noexcept {
+  if (watched_[place] >= 0) return watched_[place] == fd;
+  io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // never null: see create()
+  ::io_uring_prep_poll_add(entry, fd, POLLIN);
+  ::io_uring_sqe_set_data64(entry, first_watch_tag + place);
+  watched_[place] = fd;
+  ++watches_unsent_;
+  return true;
+}
+
+// Returns: whether the completion was one of a watch. It is armed again by the next wait(), unless the
+// kernel cannot do it. ECANCELED: the thread that had armed it has ended.
+bool UringDevice::end_watch(RequestTable::Tag tag, std::int32_t result) noexcept {
+  if (tag < first_watch_tag || tag == cancel_tag) return false;
+  watched_[tag - first_watch_tag] = -1;
+  if (result < 0 && result != -ECANCELED) can_wait_ = false;
+  return true;
 }
 
 }  // namespace terrace::internal

@@ -12,6 +12,8 @@
 
 #include <liburing.h>
 
+#include <array>
+
 #include "io/block_file.hpp"
 #include "io/request_table.hpp"
 
@@ -19,6 +21,8 @@ namespace terrace::internal {
 
 class UringDevice final : public BlockDevice {
  public:
+  static constexpr std::size_t watches_max = 32;
+
   // Returns: the device; unsupported (the kernel or a filter forbids io_uring, or lacks plain reads
   // and writes: take the file back and use a FileDevice). `file` is moved from on success only.
   static Result<std::unique_ptr<BlockDevice>> create(BlockFile& file,
@@ -33,6 +37,9 @@ class UringDevice final : public BlockDevice {
   std::size_t in_flight() const noexcept override { return requests_.in_flight(); }
   // The ring itself. -1 while requests could not be handed to the kernel, which reap() tries again.
   int wait_fd() const noexcept override;
+  // In the ring: one system call, where a poll for its descriptor is two, because each completion
+  // interrupts it. Only while requests are in flight: the kernel counts this wait as one for I/O.
+  bool wait(std::span<const int> fds, std::chrono::nanoseconds timeout) override;
   Result<void> sync() override { return file_.sync(); }
 
  private:
@@ -44,6 +51,8 @@ class UringDevice final : public BlockDevice {
   int buffer_index(const iovec& memory) const noexcept;
   void hand_over() noexcept;
   void cancel_all() noexcept;
+  bool watch(std::size_t place, int fd) noexcept;
+  bool end_watch(RequestTable::Tag tag, std::int32_t result) noexcept;
 
   BlockFile file_;
   const bool virtual_disk_;
@@ -51,6 +60,9 @@ class UringDevice final : public BlockDevice {
   RequestTable requests_;
   std::span<std::byte> buffers_;  // registered; empty: not
   bool registered_file_ = false;
+  bool can_wait_ = false;
+  std::array<int, watches_max> watched_;  // by place: the descriptor that the ring polls, or -1
+  unsigned watches_unsent_ = 0;           // before all requests in the submission queue
 };
 
 }  // namespace terrace::internal

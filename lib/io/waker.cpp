@@ -10,12 +10,6 @@
 #include <cstdint>
 
 namespace terrace::internal {
-namespace {
-
-// More devices than these are looked at when the wait is over: it is never long.
-constexpr std::size_t kDevicesMax = 32;
-
-}  // namespace
 
 Waker::~Waker() {
   if (fd_ >= 0) close(fd_);
@@ -28,23 +22,39 @@ Result<void> Waker::open() {
   return {};
 }
 
+// The flag comes after the descriptor: whoever sees it can empty the descriptor, and whoever does not
+// yet, wakes once more.
 void Waker::wake() noexcept {
   const std::uint64_t one = 1;
   // A full counter is awake enough.
   [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+  woken_ = true;
 }
 
-void Waker::wait(std::span<const int> device_fds, std::chrono::nanoseconds timeout) noexcept {
-  std::array<pollfd, 1 + kDevicesMax> descriptors{pollfd{fd_, POLLIN, 0}};
-  nfds_t count = 1;
-  for (const int fd : device_fds.first(std::min(device_fds.size(), kDevicesMax)))
-    descriptors[count++] = {fd, POLLIN, 0};
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  const timespec limit{seconds.count(), static_cast<long>((timeout - seconds).count())};
-  if (ppoll(descriptors.data(), count, &limit, nullptr) <= 0) return;
-  if (descriptors[0].revents == 0) return;
+void Waker::wait(std::span<BlockDevice* const> devices, std::chrono::nanoseconds timeout) noexcept {
+  devices = devices.first(std::min(devices.size(), kDevicesMax));
+  std::array<int, 1 + kDevicesMax> fds{fd_};
+  for (std::size_t i = 0; i < devices.size(); ++i) fds[1 + i] = devices[i]->wait_fd();
+  const auto all = std::span<const int>(fds).first(1 + devices.size());
+  bool waited = false;
+  if (!devices.empty()) {
+    fds[1] = -1;  // that device itself
+    waited = devices.front()->wait(all, timeout);
+    fds[1] = devices.front()->wait_fd();
+  }
+  if (!waited) poll_all(all, timeout);
+  if (!woken_.exchange(false)) return;
   std::uint64_t wakes = 0;
   [[maybe_unused]] const auto drained = read(fd_, &wakes, sizeof wakes);
+}
+
+void Waker::poll_all(std::span<const int> fds, std::chrono::nanoseconds timeout) noexcept {
+  std::array<pollfd, 1 + kDevicesMax> descriptors;
+  nfds_t count = 0;
+  for (const int fd : fds) descriptors[count++] = {fd, POLLIN, 0};  // the kernel ignores -1
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec limit{seconds.count(), static_cast<long>((timeout - seconds).count())};
+  (void)ppoll(descriptors.data(), count, &limit, nullptr);
 }
 
 }  // namespace terrace::internal

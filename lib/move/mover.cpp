@@ -114,8 +114,9 @@ std::uint64_t Mover::drop(PlaceId place) {
   return store_.drop_all(place, place == kNvme0 ? &to_forget_ : nullptr);
 }
 
-std::span<const int> Mover::wait_fds() {
-  return nvme_ == nullptr || tiers_.nvme == nullptr ? std::span<const int>() : nvme_->wait_fds();
+std::span<BlockDevice* const> Mover::drives() const noexcept {
+  if (nvme_ == nullptr || tiers_.nvme == nullptr) return {};
+  return nvme_->devices();
 }
 
 // ---- Batches: what ends when a point has passed.

@@ -92,7 +92,7 @@ class Mover {
   bool submit();               // [pump] seals what is to be written, and starts transfers
   bool idle() const noexcept;  // [lock] nothing in flight
   bool has_backlog() const noexcept;  // [lock] something is still to be spilled, and can be
-  std::span<const int> wait_fds();    // [pump]
+  std::span<BlockDevice* const> drives() const noexcept;  // [pump] to wait for
   bool device_may_work() const noexcept { return batches_in_flight_ > 0; }
 
  private:

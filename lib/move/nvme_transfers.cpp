@@ -56,7 +56,8 @@ NvmeTransfers::NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock
   for (std::uint32_t drive = 0; drive < drives; ++drive) {
     for (auto* queue : {&drives_[drive].reads, &drives_[drive].writes}) queue->reserve(count);
     drives_[drive].synced = clock.now();
-    drives_[drive].is_virtual = tiers.nvme->device(drive).facts().virtual_disk;
+    devices_.push_back(&tiers.nvme->device(drive));
+    drives_[drive].is_virtual = devices_.back()->facts().virtual_disk;
   }
 }
 
@@ -309,15 +310,6 @@ void NvmeTransfers::retire(const Result& result) {
     }
     ended_.push_back(index_of(slot));
   }
-}
-
-std::span<const int> NvmeTransfers::wait_fds() {
-  fds_.clear();
-  for (std::uint32_t drive = 0; drive < drives_.size(); ++drive) {
-    const int fd = tiers_.nvme->device(drive).wait_fd();
-    if (fd >= 0) fds_.push_back(fd);
-  }
-  return fds_;
 }
 
 }  // namespace terrace::internal

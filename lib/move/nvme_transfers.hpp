@@ -71,7 +71,7 @@ class NvmeTransfers {
   // ---- [pump]
   bool reap();    // takes results, refills the queues, then verifies what was read
   bool submit();  // forms runs, seals what is to be written, starts requests, seals some more
-  std::span<const int> wait_fds();
+  std::span<BlockDevice* const> devices() const noexcept { return devices_; }
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffu;
@@ -147,9 +147,9 @@ class NvmeTransfers {
   std::uint32_t failed_syncs_ = 0;       // [pump], then [lock]
   std::vector<IoRequest> requests_;      // [pump] scratch
   std::vector<IoPiece> pieces_;          // [pump] scratch
-  std::vector<int> fds_;                 // [pump] scratch
-  std::uint64_t sequence_ = 0;           // [pump] of the next record
-  std::uint64_t sealed_bytes_ = 0;       // [pump] ever
+  std::vector<BlockDevice*> devices_;
+  std::uint64_t sequence_ = 0;      // [pump] of the next record
+  std::uint64_t sealed_bytes_ = 0;  // [pump] ever
 };
 
 template <class End>

@@ -1,6 +1,7 @@
 // What every BlockDevice must do: io_uring and plain file, direct and through the page cache.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <random>
@@ -11,6 +12,7 @@
 namespace terrace::test {
 namespace {
 
+using namespace std::chrono_literals;
 using Kind = IoRequest::Kind;
 
 constexpr std::uint32_t depth = 32;
@@ -331,6 +333,38 @@ TEST_P(BlockDeviceContract, TheDescriptorTellsOfResults) {
     IoResult result;
     EXPECT_EQ(device->reap({&result, 1}), 1u);
   }
+}
+
+// What else is waited for takes no result's place, and never becomes one.
+TEST_P(BlockDeviceContract, WaitingEndsWithAResultOrADescriptor) {
+  auto device = open();
+  const int other = ::eventfd(0, EFD_NONBLOCK);
+  const int fds[] = {-1, other};
+  EXPECT_FALSE(device->wait(fds, 10s)) << "nothing in flight: the caller waits";
+  const auto start = [&](std::uint64_t number) {
+    const IoRequest one = request(Kind::read, number, arena_.block(0), number);
+    ASSERT_EQ(device->submit({&one, 1}), 1u);
+  };
+  for (std::uint64_t number = 0; number < 50; ++number) {
+    const bool readable = number % 2 == 1;
+    if (readable) ::eventfd_write(other, 1);
+    start(number);
+    std::size_t count = 0;
+    IoResult results[2];
+    while (count == 0) {
+      if (!device->wait(fds, 10s)) std::this_thread::yield();
+      count = device->reap(results);
+    }
+    ASSERT_EQ(count, 1u);
+    EXPECT_EQ(results[0].user_data, number);
+    EXPECT_EQ(results[0].os_error, 0);
+    eventfd_t wakes = 0;
+    if (readable) ::eventfd_read(other, &wakes);
+  }
+  start(1);
+  (void)device->wait(fds, 0s);
+  device.reset();  // with a request and a descriptor in its hands
+  ::close(other);
 }
 
 // I8: memory of a request is the device's until its result, or until the device is gone; not a
