@@ -171,7 +171,7 @@ bool NvmeTransfers::submit_to(std::uint32_t drive) {
 // Returns: how many requests the drive took, of those in requests_.
 std::size_t NvmeTransfers::submit_portion(std::uint32_t drive) {
   Drive& state = drives_[drive];
-  BlockDevice& device = tiers_.nvme->device(drive);
+  BlockDevice& device = *devices_[drive];
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
   gather(state, room);
   const std::size_t transfers = requests_.size();
@@ -276,7 +276,7 @@ bool NvmeTransfers::reap() {
 
 void NvmeTransfers::collect(std::uint32_t drive) {
   std::array<IoResult, kReapMax> results;
-  const std::size_t count = tiers_.nvme->device(drive).reap(results);
+  const std::size_t count = devices_[drive]->reap(results);
   for (const IoResult& result : std::span(results).first(count)) {
     if (result.user_data == kSyncTag) {
       drives_[drive].syncing = false;
