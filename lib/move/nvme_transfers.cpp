@@ -173,10 +173,11 @@ std::size_t NvmeTransfers::submit_portion(std::uint32_t drive) {
   Drive& state = drives_[drive];
   BlockDevice& device = *devices_[drive];
   const std::size_t room = queue_depth_ - std::min<std::size_t>(queue_depth_, device.in_flight());
-  gather(state, room);
+  // A place of its own: where writes never end, none would be left for it.
+  const bool syncs = room > 0 && is_sync_due(state);
+  gather(state, syncs ? room - 1 : room);
   const std::size_t transfers = requests_.size();
-  if (transfers < room && is_sync_due(state))
-    requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
+  if (syncs) requests_.push_back({.kind = IoRequest::Kind::sync, .user_data = kSyncTag});
   if (requests_.empty()) return 0;
   const std::size_t taken = device.submit(requests_);
   if (taken > transfers) note_sync(drive);

@@ -3,19 +3,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "index/sample.hpp"
-#include "io/system_clock.hpp"
 #include "move/nvme_transfers.hpp"
 #include "terrace/units.hpp"
 
 namespace terrace::test {
 namespace {
 
+using namespace std::chrono_literals;
 using internal::BlockId;
 using internal::BlockStore;
 using internal::NvmeTransfers;
@@ -55,6 +56,7 @@ class PaperDrive final : public BlockDevice {
     return count;
   }
 
+  bool idle() const { return flights_.empty(); }
   // The oldest request in flight ends.
   void complete(int os_error = 0) {
     const Taken request = flights_.front();
@@ -69,6 +71,7 @@ class PaperDrive final : public BlockDevice {
     }
     results_.push_back({request.user_data, os_error});
   }
+  std::size_t syncs = 0;
   // What it took since the last call, but for syncs.
   std::vector<Taken> news() { return std::exchange(news_, {}); }
 
@@ -78,6 +81,7 @@ class PaperDrive final : public BlockDevice {
   void take(const IoRequest& request) {
     Taken taken{request.kind, request.offset, request.user_data, {}};
     if (request.kind == Kind::sync) {
+      ++syncs;
       results_.push_back({request.user_data, 0});
       return;
     }
@@ -91,6 +95,15 @@ class PaperDrive final : public BlockDevice {
   std::vector<Taken> flights_;
   std::vector<Taken> news_;
   std::vector<IoResult> results_;
+};
+
+class TestClock final : public Clock {
+ public:
+  Time now() const noexcept override { return now_; }
+  void advance(Time by) { now_ += by; }
+
+ private:
+  Time now_{1s};
 };
 
 class TransfersTest : public testing::Test {
@@ -167,6 +180,10 @@ class TransfersTest : public testing::Test {
     const Transfer transfer = (*transfers_)[index];
     errors_.push_back(transfer.os_error);
     transfers_->finish(index);
+    if (!transfer.is_write()) return;
+    transfer.ok() ? store_->finish_landing(transfer.block, kNvme0)
+                  : store_->fail_landing(transfer.block, kNvme0);
+    store_->unpin(transfer.block, kDram0);
   }
 
   bool is_sealed(BlockId id) const {
@@ -181,7 +198,7 @@ class TransfersTest : public testing::Test {
   }
 
   TempDir folder_;
-  internal::SystemClock clock_;
+  TestClock clock_;
   internal::Tiers tiers_{Layout::full(2, 1, 16, KvDtype::bf16), 4096};
   PaperDrive* drive_ = nullptr;
   std::optional<BlockStore> store_;
@@ -227,6 +244,24 @@ TEST_F(TransfersTest, AsManyWritesWaitAsAreInFlightAndAreSealed) {
   std::size_t sealed = 0;
   for (BlockId id = 0; id < 2 * kDepth; ++id) sealed += is_sealed(id);
   EXPECT_EQ(sealed, 2 * kDepth);
+}
+
+// A power cut takes five seconds of writes, also of a drive that never rests.
+TEST_F(TransfersTest, I21WritesThatNeverEndAreSynced) {
+  drive_->room = kDepth;
+  write(kDepth);
+  for (int second = 0; second < 20; ++second) {
+    clock_.advance(1s);
+    write(kDepth);
+    pump();
+    for (std::uint32_t i = 0; i < kDepth; ++i) {
+      drive_->complete();
+      pump();
+      ASSERT_FALSE(drive_->idle()) << "it has a rest";
+    }
+  }
+  EXPECT_GE(drive_->syncs, 3u);
+  EXPECT_LE(drive_->syncs, 5u);
 }
 
 // One bad sector costs one block, in either direction.
