@@ -154,6 +154,7 @@ Result<BlockFile> BlockFile::open(const BlockDeviceOptions& options) {
     return unexpected(prepared.error());
   }
   if (options.direct) file.try_direct();
+  file.look_at_disk();
   return file;
 }
 
@@ -181,9 +182,9 @@ Result<void> BlockFile::sync() const {
   return fail(Code::io_error, "completed writes could not be made durable (fdatasync)", errno);
 }
 
-bool BlockFile::on_virtual_disk() const {
+void BlockFile::look_at_disk() {
   struct stat status {};
-  return ::fstat(fd_, &status) == 0 && is_virtual_disk(status.st_dev, "/sys/dev/block");
+  virtual_disk_ = ::fstat(fd_, &status) == 0 && is_virtual_disk(status.st_dev, "/sys/dev/block");
 }
 
 // A disk's or a partition's entry is a link to .../virtioN/block/...; a file system without a device of its

@@ -26,7 +26,10 @@ class BlockFile {
   static Result<BlockFile> open(const BlockDeviceOptions& options);
 
   BlockFile(BlockFile&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), size_bytes_(other.size_bytes_), direct_(other.direct_) {}
+      : fd_(std::exchange(other.fd_, -1)),
+        size_bytes_(other.size_bytes_),
+        direct_(other.direct_),
+        virtual_disk_(other.virtual_disk_) {}
   BlockFile& operator=(BlockFile&&) = delete;
   ~BlockFile();
 
@@ -35,17 +38,19 @@ class BlockFile {
   bool direct() const noexcept {
     return direct_;
   }  // O_DIRECT is set, and a probing read has worked
+  // It lies on a disk that a hypervisor emulates, as far as the kernel tells.
+  bool virtual_disk() const noexcept { return virtual_disk_; }
   Result<void> sync() const;
-  // Whether the file lies on a disk that a hypervisor emulates, as far as the kernel tells.
-  bool on_virtual_disk() const;
 
  private:
   BlockFile(int fd, std::uint64_t size_bytes) noexcept : fd_(fd), size_bytes_(size_bytes) {}
   void try_direct();
+  void look_at_disk();
 
   int fd_;
   std::uint64_t size_bytes_;
   bool direct_ = false;
+  bool virtual_disk_ = false;
 };
 
 // `devices`: where the kernel describes block devices by number, "/sys/dev/block".

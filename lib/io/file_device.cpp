@@ -36,7 +36,6 @@ int transfer(int fd, IoVector& rest) {
 
 FileDevice::FileDevice(BlockFile file, std::uint32_t queue_depth_max)
     : file_(std::move(file)),
-      virtual_disk_(file_.on_virtual_disk()),
       depth_(queue_depth_max),
       queue_(std::make_unique<Queued[]>(queue_depth_max)) {}
 
@@ -44,7 +43,7 @@ BlockDeviceFacts FileDevice::facts() const noexcept {
   return {.io_uring = false,
           .direct = file_.direct(),
           .registered_buffers = false,
-          .virtual_disk = virtual_disk_};
+          .virtual_disk = file_.virtual_disk()};
 }
 
 std::size_t FileDevice::submit(std::span<const IoRequest> requests) {

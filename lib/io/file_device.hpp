@@ -29,7 +29,6 @@ class FileDevice final : public BlockDevice {
 
  private:
   BlockFile file_;
-  const bool virtual_disk_;
   const std::uint32_t depth_;
   struct Queued {
     IoVector rest;

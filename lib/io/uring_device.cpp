@@ -65,7 +65,6 @@ Result<std::unique_ptr<BlockDevice>> UringDevice::create(BlockFile& file,
 
 UringDevice::UringDevice(BlockFile&& file, const io_uring& ring, const BlockDeviceOptions& options)
     : file_(std::move(file)),
-      virtual_disk_(file_.on_virtual_disk()),
       ring_(ring),
       requests_(options.queue_depth_max),
       buffers_(options.buffers) {
@@ -118,7 +117,7 @@ BlockDeviceFacts UringDevice::facts() const noexcept {
   return {.io_uring = true,
           .direct = file_.direct(),
           .registered_buffers = !buffers_.empty(),
-          .virtual_disk = virtual_disk_};
+          .virtual_disk = file_.virtual_disk()};
 }
 
 std::size_t UringDevice::submit(std::span<const IoRequest> requests) {

@@ -55,7 +55,6 @@ class UringDevice final : public BlockDevice {
   bool end_watch(RequestTable::Tag tag, std::int32_t result) noexcept;
 
   BlockFile file_;
-  const bool virtual_disk_;
   io_uring ring_;
   RequestTable requests_;
   std::span<std::byte> buffers_;  // registered; empty: not

@@ -34,15 +34,12 @@ void Waker::wake() noexcept {
 void Waker::wait(std::span<BlockDevice* const> devices, std::chrono::nanoseconds timeout) noexcept {
   devices = devices.first(std::min(devices.size(), kDevicesMax));
   std::array<int, 1 + kDevicesMax> fds{fd_};
-  for (std::size_t i = 0; i < devices.size(); ++i) fds[1 + i] = devices[i]->wait_fd();
-  const auto all = std::span<const int>(fds).first(1 + devices.size());
-  bool waited = false;
-  if (!devices.empty()) {
-    fds[1] = -1;  // that device itself
-    waited = devices.front()->wait(all, timeout);
-    fds[1] = devices.front()->wait_fd();
-  }
-  if (!waited) poll_all(all, timeout);
+  std::size_t count = 1;
+  // The first device comes last: where it waits itself, it looks for the others.
+  for (std::size_t i = devices.size(); i-- > 0;) fds[count++] = devices[i]->wait_fd();
+  const auto all = std::span<const int>(fds).first(count);
+  if (devices.empty() || !devices.front()->wait(all.first(count - 1), timeout))
+    poll_all(all, timeout);
   if (!woken_.exchange(false)) return;
   std::uint64_t wakes = 0;
   [[maybe_unused]] const auto drained = read(fd_, &wakes, sizeof wakes);

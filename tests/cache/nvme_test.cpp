@@ -4,20 +4,12 @@
 
 #include "cache/harness.hpp"
 #include "cache/test_device.hpp"
+#include "support/test_clock.hpp"
 
 namespace terrace::test {
 namespace {
 
 constexpr std::uint64_t kRecordBytes = 8 * KiB;  // of the toy layout
-
-class TestClock final : public Clock {
- public:
-  Time now() const noexcept override { return now_; }
-  void advance(Time by) { now_ += by; }
-
- private:
-  Time now_{1s};
-};
 
 class NvmeTest : public testing::Test {
  protected:

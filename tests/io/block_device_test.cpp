@@ -367,6 +367,20 @@ TEST_P(BlockDeviceContract, WaitingEndsWithAResultOrADescriptor) {
   ::close(other);
 }
 
+TEST_P(BlockDeviceContract, ADescriptorEndsWaitsWhileARequestIsUnderWay) {
+  SlowDevice slow(options());
+  if (!slow.is_slow()) GTEST_SKIP() << "a request is over when submit() or reap() returns";
+  const int other = ::eventfd(1, EFD_NONBLOCK);
+  int ended_by_it = 0;  // again and again: it stays readable
+  for (int attempt = 0; attempt < 50 && ended_by_it < 3; ++attempt) {
+    slow.start();
+    EXPECT_TRUE((*slow).wait(std::span(&other, 1), 10s));
+    ended_by_it += slow.finish();
+  }
+  EXPECT_EQ(ended_by_it, 3);
+  ::close(other);
+}
+
 // I8: memory of a request is the device's until its result, or until the device is gone; not a
 // moment longer. The transfers are large, so that the kernel is still at work when the device goes,
 // and every page is marked at once.

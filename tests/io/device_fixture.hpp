@@ -113,6 +113,37 @@ inline bool round_trip(BlockDevice& device, const Arena& arena, std::uint64_t nu
   return written && read && is_block(arena.block(1), number, 1);
 }
 
+// A device whose one request is so large that what comes next comes before its end, unless the thread
+// is held up in between: let a test try again.
+class SlowDevice {
+ public:
+  explicit SlowDevice(BlockDeviceOptions options) {
+    options.size_bytes = bytes;
+    options.buffers = memory_.bytes();
+    device_ = open_block_device(options).value();
+  }
+
+  BlockDevice& operator*() const { return *device_; }
+  // Others end a request inside submit() or reap().
+  bool is_slow() const { return device_->facts().io_uring && device_->facts().direct; }
+  void start() {
+    const IoRequest write{IoRequest::Kind::write, 0, memory_.block(0), bytes, 1};
+    ASSERT_EQ(device_->submit({&write, 1}), 1u);
+  }
+  // Returns: whether the request was still under way.
+  bool finish() {
+    IoResult result;
+    const bool was_under_way = device_->reap({&result, 1}) == 0;
+    reap_all(*device_);
+    return was_under_way;
+  }
+
+ private:
+  static constexpr std::uint32_t bytes = 64 * MiB;
+  Arena memory_{bytes / block_bytes};
+  std::unique_ptr<BlockDevice> device_;
+};
+
 inline std::uint64_t allocated_bytes(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512

@@ -76,5 +76,38 @@ TEST_F(WakerTest, EveryDeviceEndsAWait) {
   EXPECT_TRUE(sleeps_soon()) << "what has ended a wait must not end the next one";
 }
 
+// The device that waits itself looks for everything else.
+class BusyWakerTest : public WakerTest {
+ protected:
+  // `event` happens while the first device is busy, and ends the wait.
+  template <class Event>
+  void expect_it_ends_waits(const Event& event) {
+    BlockDeviceOptions options;
+    options.path = folder_.file() + "slow";
+    options.queue_depth_max = kDepth;
+    SlowDevice slow(options);
+    if (!slow.is_slow()) GTEST_SKIP() << "this device is driven by reap() alone";
+    BlockDevice* const devices[] = {&*slow, pointers_[1]};
+    int ended_by_it = 0;
+    for (int attempt = 0; attempt < 50 && ended_by_it < 3; ++attempt) {
+      slow.start();
+      event();
+      waker_.wait(devices, 1h);
+      ended_by_it += slow.finish();
+      reap_all(*pointers_[1]);
+    }
+    EXPECT_EQ(ended_by_it, 3);
+  }
+};
+
+TEST_F(BusyWakerTest, AWakeEndsAWait) {
+  expect_it_ends_waits([this] { waker_.wake(); });
+}
+
+TEST_F(BusyWakerTest, AnotherDeviceEndsAWait) {
+  const IoRequest bad{IoRequest::Kind::read, 100, arena_.block(0), 4096, 1};  // answered at once
+  expect_it_ends_waits([&] { ASSERT_EQ(pointers_[1]->submit({&bad, 1}), 1u); });
+}
+
 }  // namespace
 }  // namespace terrace::test

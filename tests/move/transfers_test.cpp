@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "index/sample.hpp"
 #include "move/nvme_transfers.hpp"
+#include "support/test_clock.hpp"
 #include "terrace/units.hpp"
 
 namespace terrace::test {
@@ -26,18 +26,17 @@ using Step = Transfer::Step;
 
 constexpr std::uint32_t kDepth = 4;
 
-// A drive of paper: bytes move when the test completes a request.
+// A drive of paper: it moves no bytes, and ends a request when the test says so.
 class PaperDrive final : public BlockDevice {
  public:
   struct Taken {
     Kind kind;
-    std::uint64_t offset;
     std::uint64_t user_data;
-    std::vector<IoPiece> pieces;
+    std::size_t pieces;
   };
 
-  explicit PaperDrive(std::uint64_t bytes) : bytes_(bytes) {}
-  std::uint64_t size_bytes() const noexcept override { return bytes_.size(); }
+  explicit PaperDrive(std::uint64_t size_bytes) : size_bytes_(size_bytes) {}
+  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
   std::uint32_t alignment() const noexcept override { return 4096; }
   BlockDeviceFacts facts() const noexcept override { return {}; }
   std::size_t in_flight() const noexcept override { return flights_.size() + results_.size(); }
@@ -59,17 +58,8 @@ class PaperDrive final : public BlockDevice {
   bool idle() const { return flights_.empty(); }
   // The oldest request in flight ends.
   void complete(int os_error = 0) {
-    const Taken request = flights_.front();
+    results_.push_back({flights_.front().user_data, os_error});
     flights_.erase(flights_.begin());
-    std::uint64_t at = request.offset;
-    for (const IoPiece& piece : request.pieces) {
-      if (os_error == 0 && request.kind == Kind::read)
-        std::memcpy(piece.data, &bytes_[at], piece.bytes);
-      if (os_error == 0 && request.kind == Kind::write)
-        std::memcpy(&bytes_[at], piece.data, piece.bytes);
-      at += piece.bytes;
-    }
-    results_.push_back({request.user_data, os_error});
   }
   std::size_t syncs = 0;
   // What it took since the last call, but for syncs.
@@ -79,31 +69,19 @@ class PaperDrive final : public BlockDevice {
 
  private:
   void take(const IoRequest& request) {
-    Taken taken{request.kind, request.offset, request.user_data, {}};
     if (request.kind == Kind::sync) {
       ++syncs;
       results_.push_back({request.user_data, 0});
       return;
     }
-    taken.pieces.push_back({request.data, request.bytes});
-    taken.pieces.insert(taken.pieces.end(), request.more.begin(), request.more.end());
-    news_.push_back(taken);
-    flights_.push_back(taken);
+    news_.push_back({request.kind, request.user_data, 1 + request.more.size()});
+    flights_.push_back(news_.back());
   }
 
-  std::vector<std::byte> bytes_;
+  const std::uint64_t size_bytes_;
   std::vector<Taken> flights_;
   std::vector<Taken> news_;
   std::vector<IoResult> results_;
-};
-
-class TestClock final : public Clock {
- public:
-  Time now() const noexcept override { return now_; }
-  void advance(Time by) { now_ += by; }
-
- private:
-  Time now_{1s};
 };
 
 class TransfersTest : public testing::Test {
@@ -144,25 +122,19 @@ class TransfersTest : public testing::Test {
     return id;
   }
 
-  // Neighbours on the drive become runs: with `apart`, each lies alone.
-  void write(std::size_t count, bool apart = true) {
+  void write(std::size_t count) { start(Step::writing, count, true); }
+  void write_run(std::size_t count) { start(Step::writing, count, false); }
+  // Of what was never written: these tests look at the order.
+  void read(std::size_t count) { start(Step::reading, count, true); }
+
+  // Neighbours on the drive become runs: where they are `apart`, each lies alone.
+  void start(Step step, std::size_t count, bool apart) {
     for (std::size_t i = 0; i < count; ++i) {
       if (apart) (void)store_->acquire_slot(kNvme0, internal::Loss::refused);
       const BlockId id = make();
       ASSERT_TRUE(store_->begin_landing(id, kNvme0, internal::Loss::refused));
       store_->pin(id, kDram0);
-      transfers_->start(Step::writing, id);
-    }
-    transfers_->hand_over();
-  }
-  // Of what was never written: these tests look at the order.
-  void read(std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      (void)store_->acquire_slot(kNvme0, internal::Loss::refused);
-      const BlockId id = make();
-      ASSERT_TRUE(store_->begin_landing(id, kNvme0, internal::Loss::refused));
-      store_->pin(id, kDram0);
-      transfers_->start(Step::reading, id);
+      transfers_->start(step, id);
     }
     transfers_->hand_over();
   }
@@ -267,11 +239,11 @@ TEST_F(TransfersTest, I21WritesThatNeverEndAreSynced) {
 // One bad sector costs one block, in either direction.
 TEST_F(TransfersTest, I12ARunThatFailsIsTriedAgainBlockByBlock) {
   drive_->room = kDepth;
-  write(8, false);
+  write_run(8);
   pump();
   const auto run = drive_->news();
   ASSERT_EQ(run.size(), 1u);
-  EXPECT_EQ(run[0].pieces.size(), 8u);
+  EXPECT_EQ(run[0].pieces, 8u);
   drive_->complete(EIO);
   for (int i = 0; i < 8; ++i) {
     pump();

@@ -190,7 +190,6 @@ std::size_t SimDisk::reap(std::span<IoResult> results) {
 
 // Returns: what the kernel says of it.
 std::int32_t SimDisk::complete(Flight& flight) {
-  const Tag tag = flight.tag;
   std::int32_t transferred = 0;
   if (may_stall(flight) && world_.strikes(Fault::interrupted)) {
     transferred = -EINTR;
@@ -200,7 +199,7 @@ std::int32_t SimDisk::complete(Flight& flight) {
     land(flight);
     transferred = flight.os_error == 0 ? static_cast<std::int32_t>(flight.bytes) : -flight.os_error;
   }
-  if (world_.strikes(Fault::duplicate_completion)) echo(tag, transferred);
+  if (world_.strikes(Fault::duplicate_completion)) echo(flight.tag, transferred);
   return transferred;
 }
 
