@@ -46,7 +46,7 @@ std::vector<std::uint32_t> Recovery::finish() {
   store_.pool(kNvme0).adopt([&used](std::uint32_t slot) { return used[slot]; });
   BlockTable& table = store_.table();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (i + 2 * kAhead < entries_.size()) table.prefetch(entries_[i + 2 * kAhead].block);
+    if (i + 2 * kAhead < entries_.size()) table.prefetch_lineage(entries_[i + 2 * kAhead].block);
     if (i + kAhead < entries_.size()) table.prefetch_parent(entries_[i + kAhead].block);
     const BlockId id = entries_[i].block;
     const BlockId parent = table.find_parent(id);

@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "base/prefetch.hpp"
 #include "index/record.hpp"
 #include "index/root_table.hpp"
 #include "io/huge_vector.hpp"
@@ -95,26 +96,26 @@ class BlockTable {
   static constexpr std::size_t kAhead = 16;
   // Asks for the memory that find() and insert() read first.
   void prefetch_bucket(const BlockKey& key) const noexcept {
-    __builtin_prefetch(&buckets_[bucket_of(key)]);
+    prefetch_line(&buckets_[bucket_of(key)]);
   }
   // Asks for the memory that erase(id) and an insert() in its place will touch: first that of the block,
   // and, once that is there, that of its bucket.
   void prefetch_replace(BlockId id) const noexcept {
     prefetch_step(id);
-    prefetch(id);
+    prefetch_lineage(id);
   }
   void prefetch_erase(BlockId id) const noexcept { prefetch_bucket(blocks_[id].key); }
-  // Asks for the memory that find_parent() will read; prefetch(id) a while before.
-  void prefetch(BlockId id) const noexcept {
-    __builtin_prefetch(&parent_keys_[id]);
-    __builtin_prefetch(&blocks_[id].lineage);
+  // Asks for the memory that find_parent() will read; prefetch_lineage(id) a while before.
+  void prefetch_lineage(BlockId id) const noexcept {
+    prefetch_line(&parent_keys_[id]);
+    prefetch_line(&blocks_[id].lineage);
   }
   void prefetch_parent(BlockId id) const noexcept { prefetch_bucket(parent_keys_[id]); }
   // Asks for the memory that a change of state reads: what moves for milliseconds is in no cache when it
   // arrives.
   void prefetch_move(BlockId id) const noexcept {
-    __builtin_prefetch(&blocks_[id]);
-    __builtin_prefetch(&parent_keys_[id]);
+    prefetch_line(&blocks_[id]);
+    prefetch_line(&parent_keys_[id]);
   }
   const BlockKey& parent_key(BlockId id) const noexcept { return parent_keys_[id]; }
   // The block as a record names it.
@@ -133,9 +134,9 @@ class BlockTable {
   // What a walk reads of a block.
   void prefetch_step(BlockId id) const noexcept {
     if (id == kNoBlock) return;
-    __builtin_prefetch(&blocks_[id]);
+    prefetch_line(&blocks_[id]);
     const auto bytes = std::as_bytes(this->tokens(id));
-    for (std::size_t at = 0; at < bytes.size(); at += kLine) __builtin_prefetch(&bytes[at]);
+    for (std::size_t at = 0; at < bytes.size(); at += kLine) prefetch_line(&bytes[at]);
   }
   bool holds(BlockId id, std::span<const TokenId> tokens) const noexcept {
     return std::memcmp(this->tokens(id).data(), tokens.data(), tokens.size_bytes()) == 0;

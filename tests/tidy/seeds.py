@@ -55,6 +55,10 @@ SEEDS = {
         [{"cuda/device/a.cu": "cudaDeviceSynchronize();\n"}],
         [{"tests/gpu/a.cu": "cudaDeviceSynchronize();\n", "cuda/device/a.cu": "cudaStreamSynchronize(s);\n"}],
     ),
+    "rule_prefetch": (
+        [{"lib/index/a.hpp": "void ahead(int* p) { __builtin_prefetch(p); }\n"}],
+        [{"lib/base/prefetch.hpp": "__builtin_prefetch(memory);\n", "lib/index/a.hpp": "prefetch_line(p);\n"}],
+    ),
     "rule_header_state": (
         [{"include/terrace/a.hpp": "static int count;\n"},
          {"include/terrace/a.hpp": "class A {\n public:\n  static std::atomic<int> live_;\n};\n"},

@@ -147,6 +147,11 @@ def rule_device_synchronize(tree):
     return banned(tree, r"\bcudaDeviceSynchronize\b", ("tests/",), "wait for an event of one stream")
 
 
+def rule_prefetch(tree):
+    """Compilers leave out calls of functions that only prefetch."""
+    return banned(tree, r"\b(__builtin_prefetch|_mm_prefetch)\b", ("lib/base/prefetch.hpp",), "call prefetch_line()")
+
+
 def rule_header_state(tree):
     """Public headers hold no mutable state."""
     for path, text in code_files(tree, "include/"):
