@@ -16,6 +16,7 @@
 #include <random>
 #include <vector>
 
+#include "io/held_clock.hpp"
 #include "io/system_clock.hpp"
 #include "move/block_store.hpp"
 
@@ -72,7 +73,7 @@ class Table {
   // Chains take turns of 1 to `turn_max` blocks, `together` of them at a time.
   Table(std::uint32_t blocks, std::uint32_t together, std::uint32_t turn_max)
       : chains_(blocks / kChainBlocks),
-        store_({{0, blocks, 0}, {}, kBlockTokens}, make_lru_policy(blocks + 1), clock_, 1) {
+        store_({{0, blocks, 0}, {}, kBlockTokens}, make_lru_policy(blocks + 1), time_, 1) {
     std::mt19937 random(1);
     for (std::uint32_t begin = 0; begin < chains_; begin += together) {
       std::vector<Chain> users;
@@ -101,6 +102,7 @@ class Table {
 
  private:
   SystemClock clock_;
+  HeldClock time_{clock_};  // as under the cache's lock
   std::uint32_t chains_;
   BlockStore store_;
 };

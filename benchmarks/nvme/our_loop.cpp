@@ -22,7 +22,7 @@ internal::BlockStore::Sizes sizes_of(const internal::Tiers& tiers) {
 OurLoop::OurLoop(internal::Tiers& tiers)
     : tiers_(tiers),
       store_(sizes_of(tiers),
-             make_lru_policy(internal::BlockStore::table_capacity(sizes_of(tiers))), clock_, 1) {
+             make_lru_policy(internal::BlockStore::table_capacity(sizes_of(tiers))), time_, 1) {
   if (!waker_.open()) throw std::runtime_error("no event descriptor");
   std::mt19937_64 random(1);
   // Bytes that no drive finds easy, for what is written before anything was read.
@@ -75,6 +75,7 @@ void OurLoop::run(std::span<const std::uint32_t> first_slots) {
   ended_ = 0;
   while (ended_ < first_slots.size() * run_blocks_) {  // as Core::poll()
     bool moved = transfers_->reap();
+    time_.look();
     moved |= transfers_->take_ended([this](std::uint32_t index) { end(index); });
     moved |= start_some();
     transfers_->hand_over();

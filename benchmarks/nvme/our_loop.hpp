@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "io/held_clock.hpp"
 #include "io/system_clock.hpp"
 #include "io/waker.hpp"
 #include "move/nvme_transfers.hpp"
@@ -46,6 +47,7 @@ class OurLoop {
 
   internal::Tiers& tiers_;
   internal::SystemClock clock_;
+  internal::HeldClock time_{clock_};
   internal::Waker waker_;
   std::vector<TokenId> tokens_;
   internal::BlockStore store_;

@@ -77,7 +77,7 @@ Result<Match> Core::match(const ModelIdentity& identity, std::span<const TokenId
   prompt = prompt.first(blocks * block_tokens());
   std::vector<BlockKey> keys;
   if (mover_->counts_requests()) keys = keys_of(*root, prompt, block_tokens());
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->saw(keys);
   walk(match, prompt);
   return match;
@@ -106,13 +106,13 @@ Result<void> Core::fetch(Match& match, FetchOp& op, const OperationOptions& opti
     return fail(Code::invalid_argument,
                 "the cache has no own arena: set hbm_bytes, or fetch into a registered pool");
   }
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   return start_fetch(match, op, options, nullptr, {});
 }
 
 Result<void> Core::fetch_to_pool(Match& match, PoolId pool, std::span<const std::uint32_t> slots,
                                  StreamPoint after, FetchOp& op, const OperationOptions& options) {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   if (pool.index >= mover_->pools().size() || mover_->pools()[pool.index].regions.empty()) {
     return fail(Code::invalid_argument, "no such pool: register_pool() first");
   }
@@ -160,7 +160,7 @@ Result<void> Core::start_fetch(Match& match, FetchOp& op, const OperationOptions
 ReadLease Core::take_lease(FetchOp& op) {
   FetchState& state = *op.state_;
   TERRACE_ASSERT(state.done.load(std::memory_order_acquire), 0);
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   ReadLease lease;
   lease.core_ = shared_from_this();
   lease.prefix_ = state.prefix;
@@ -191,7 +191,7 @@ Result<WriteLease> Core::reserve(std::uint32_t blocks) {
   WriteLease lease;
   lease.core_ = shared_from_this();
   lease.slots_.reserve(blocks);
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   for (std::uint32_t i = 0; i < blocks; ++i) {
     const std::uint32_t slot = store_->acquire_slot(kHbm0, Loss::allowed);
     if (slot == kNoSlot) {
@@ -217,7 +217,7 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
   const std::vector<ChainPoint> chain = chain_over(prefix.prefix_.tip, tokens, block_tokens());
 
   CommitResult result;
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   Batch& batch = mover_->new_batch(after);
   BlockId parent = prefix.blocks_.empty() ? kNoBlock : prefix.blocks_.back();
   for (std::size_t i = 0; i < count; ++i) {
@@ -273,7 +273,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
   }
   const std::vector<ChainPoint> chain = chain_over(prefix.tip, tokens, block_tokens());
   std::vector<Movement> movements;
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   if (pool.index >= mover_->pools().size() || mover_->pools()[pool.index].regions.empty()) {
     return fail(Code::invalid_argument, "no such pool: register_pool() first");
   }
@@ -351,7 +351,7 @@ std::optional<Movement> Core::land_in_dram(const RecordMeta& meta, BlockId paren
 // ---- Handles.
 
 void Core::release(Match& match) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   for (std::size_t i = 0; i < match.blocks_.size(); ++i)
     store_->unpin(match.blocks_[i], match.found_at_[i]);
   match.blocks_.clear();
@@ -359,7 +359,7 @@ void Core::release(Match& match) noexcept {
 }
 
 void Core::release(ReadLease& lease, StreamPoint after) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   store_->touch_chain(lease.blocks_);
   Batch& batch = mover_->new_batch(after);
   for (std::size_t i = 0; i < lease.slots_.size(); ++i) {
@@ -375,7 +375,7 @@ void Core::release(ReadLease& lease, StreamPoint after) noexcept {
 }
 
 void Core::release(WriteLease& lease, StreamPoint after) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   Batch& batch = mover_->new_batch(after);
   for (const Slot& slot : lease.slots_) batch.free_slots.push_back(slot.index);
   mover_->start_batch(batch);
@@ -383,17 +383,17 @@ void Core::release(WriteLease& lease, StreamPoint after) noexcept {
 }
 
 void Core::release(FetchOp& op) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->abandon(*std::exchange(op.state_, nullptr));
 }
 
 void Core::release(StoreOp& op) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->abandon(*std::exchange(op.state_, nullptr));
 }
 
 void Core::cancel(FetchOp& op) noexcept {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->cancel_fetch(*op.state_);
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/held_clock.hpp"
 #include "io/owner_process.hpp"
 #include "io/waker.hpp"
 #include "move/mover.hpp"
@@ -73,7 +74,16 @@ class Core : public std::enable_shared_from_this<Core> {
   CopyEngine& device() noexcept { return *options_.device; }
 
  private:
-  explicit Core(Options options) : options_(std::move(options)) {}
+  explicit Core(Options options) : options_(std::move(options)), time_(*options_.clock) {}
+
+  // The lock, and one time for all that happens under it.
+  class Locked {
+   public:
+    explicit Locked(Core& core) : guard_(core.lock_) { core.time_.look(); }
+
+   private:
+    std::lock_guard<std::mutex> guard_;
+  };
 
   // open.cpp
   Result<void> open_tiers(Layout layout, const CoreSeams& seams);
@@ -104,6 +114,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Options options_;
   std::unique_ptr<Tiers> tiers_;
   std::mutex lock_;
+  HeldClock time_;  // guarded by lock_
   std::mutex pump_;
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<Mover> mover_;

@@ -85,7 +85,7 @@ Result<void> Core::open_tiers(Layout layout, const CoreSeams& seams) {
       {hbm.slot_count, tiers_->dram.slot_count, nvme_slots}, {}, tiers_->layout.block_tokens};
   if (tiers_->nvme != nullptr) sizes.nvme_drives = tiers_->nvme->slots_by_drive();
   store_ = std::make_unique<BlockStore>(
-      sizes, options_.eviction(BlockStore::table_capacity(sizes)), *options_.clock,
+      sizes, options_.eviction(BlockStore::table_capacity(sizes)), time_,
       seams.incarnation != 0 ? seams.incarnation : random_incarnation());
   auto mover =
       std::make_unique<Mover>(*store_, *tiers_, *options_.device, *options_.clock, options_);
@@ -168,6 +168,7 @@ Result<void> Core::recover_nvme() {
   if (tiers_->nvme == nullptr) return {};
   Recovery recovery(*store_);
   if (auto found = tiers_->nvme->find(recovery); !found) return found;
+  time_.look();  // after a scan, perhaps of minutes
   tiers_->nvme->settle(recovery.finish());
   if (store_->stats().recovered_blocks > 0) mover_->resume(recovery.sequence_max() + 1);
   log(LogLevel::info,

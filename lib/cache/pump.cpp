@@ -31,7 +31,7 @@ bool Core::poll(nanoseconds timeout) {
   bool moved = options_.device->progress(kCopyBudgetBytes);
   moved |= mover_->reap();
   {
-    const std::lock_guard guard(lock_);
+    const Locked guard(*this);
     moved |= mover_->tick();
     lost_drives = mover_->take_lost_drives();
   }
@@ -60,7 +60,7 @@ bool Core::poll_until(nanoseconds timeout, const IsDone& is_done) {
   const nanoseconds end = options_.clock->now() + timeout;
   for (;;) {
     {
-      const std::lock_guard guard(lock_);
+      const Locked guard(*this);
       if (is_done()) return true;
     }
     if (options_.clock->now() >= end) return false;
@@ -81,7 +81,7 @@ Result<std::uint64_t> Core::drop(std::span<const PlaceId> places, nanoseconds ti
     return fail(Code::invalid_argument, "no such place");
   }
   if (auto flushed = flush(timeout); !flushed) return unexpected(flushed.error());
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   std::uint64_t count = 0;
   for (const PlaceId place : places) count += mover_->drop(place);
   return count;
@@ -95,7 +95,7 @@ Result<void> Core::close() {
   if (driver_.joinable()) driver_.join();
   const bool written = poll_until(kCloseFlush, [this] { return !mover_->has_backlog(); });
   {
-    const std::lock_guard guard(lock_);
+    const Locked guard(*this);
     mover_->cancel_all();
   }
   const bool drained = poll_until(kCloseDrain, [this] { return mover_->idle(); });
@@ -106,7 +106,7 @@ Result<void> Core::close() {
   Result<void> closed;
   if (tiers_->nvme != nullptr) {
     closed = tiers_->nvme->close();
-    const std::lock_guard guard(lock_);
+    const Locked guard(*this);
     nvme_ = describe_nvme();
     tiers_->nvme.reset();
   }
@@ -156,7 +156,7 @@ Result<PoolId> Core::register_pool(PoolDescription description) {
       return fail(Code::invalid_argument, "two regions for one component of one layer");
     place = region;
   }
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->pools().push_back(std::move(pool));
   return PoolId{static_cast<std::uint32_t>(mover_->pools().size() - 1)};
 }
@@ -165,13 +165,13 @@ Result<PoolId> Core::register_pool(PoolDescription description) {
 // has to bring is not waited for, copies are.
 void Core::unregister_pool(PoolId id) {
   {
-    const std::lock_guard guard(lock_);
+    const Locked guard(*this);
     mover_->cancel_into(id.index);
   }
   const auto is_free = [this, id] { return mover_->pools()[id.index].operations == 0; };
   while (!poll_until(kCloseDrain, is_free) && !closed_) {
   }
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   mover_->pools()[id.index].regions.clear();
 }
 
@@ -182,7 +182,7 @@ NvmeTier::Facts Core::describe_nvme() const {
 }
 
 Stats Core::stats() {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   Stats stats = store_->snapshot();
   const std::uint64_t strides[] = {tiers_->hbm.stride_bytes, tiers_->dram.stride_bytes,
                                    tiers_->format.record_bytes()};
@@ -207,13 +207,13 @@ Stats Core::stats() {
 }
 
 std::size_t Core::read_events(std::uint64_t from, std::span<Event> out) {
-  const std::lock_guard guard(lock_);
+  const Locked guard(*this);
   return store_->events().read(from, out);
 }
 
 std::byte* Core::data(Slot slot) {
   {
-    const std::lock_guard guard(lock_);
+    const Locked guard(*this);
     TERRACE_ASSERT(slot.index < tiers_->hbm.slot_count, slot.index);
     TERRACE_ASSERT(store_->pool(kHbm0).generation(slot.index) == slot.generation, slot.generation);
   }

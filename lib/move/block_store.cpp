@@ -209,7 +209,7 @@ void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
   Residency& copy = at(id, place);
   TERRACE_ASSERT(is_legal(copy.state, to), id);
   const Block& block = table_[id];
-  events_.push(Event{.time_ns = clock_.now().count(),
+  events_.push(Event{.time_ns = now().count(),
                      .place = place,
                      .from = copy.state,
                      .to = to,

@@ -89,6 +89,7 @@ class BlockStore {
   IdList& wants_dram() noexcept { return wants_dram_; }
   IdList& wants_nvme() noexcept { return wants_nvme_; }
 
+  Clock::Time now() const noexcept { return clock_.now(); }
   Stats& stats() noexcept { return stats_; }
   Stats snapshot() const;
   const EventRing& events() const noexcept { return events_; }

@@ -68,7 +68,7 @@ void Mover::start_fetch(FetchState& state) {
 bool Mover::advance_fetch(FetchState& state) {
   if (state.run_end == 0) {
     if (state.cancelled) truncate(state, state.settled, Code::cancelled);
-    if (state.deadline_ns != 0 && clock_.now().count() >= state.deadline_ns) {
+    if (state.deadline_ns != 0 && store_.now().count() >= state.deadline_ns) {
       truncate(state, state.settled, Code::deadline_exceeded);
     }
     issue_reads(state);

@@ -18,7 +18,6 @@ Mover::Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& c
     : store_(store),
       tiers_(tiers),
       device_(device),
-      clock_(clock),
       admission_(options.nvme_write_bytes_per_day, store.table().capacity()) {
   const std::uint32_t layers = tiers.layout.layer_count();
   const std::uint64_t layer_bytes = tiers.layout.layer_slice(0).bytes;
@@ -36,7 +35,7 @@ Mover::Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& c
   if (!store.has(kNvme0)) return;
   nvme_ = std::make_unique<NvmeTransfers>(store, tiers, clock, options.io_queue_depth);
   scrub_.bytes_per_second = static_cast<double>(options.nvme_scrub_bytes_per_second);
-  scrub_.refilled = clock.now();
+  scrub_.refilled = store.now();
 }
 
 Result<void> Mover::open() {

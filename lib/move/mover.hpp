@@ -33,6 +33,7 @@ namespace terrace::internal {
 
 class Mover {
  public:
+  // `clock` is the pump's; under the lock it is the store's time.
   Mover(BlockStore& store, Tiers& tiers, CopyEngine& device, const Clock& clock,
         const Options& options);
 
@@ -44,7 +45,7 @@ class Mover {
   // was started anew.
   void resume(std::uint64_t next_sequence) noexcept {
     nvme_->resume_sequence(next_sequence);
-    admission_.empty(clock_.now());
+    admission_.empty(store_.now());
   }
 
   // ---- Operations [lock].
@@ -143,7 +144,6 @@ class Mover {
   BlockStore& store_;
   Tiers& tiers_;
   CopyEngine& device_;
-  const Clock& clock_;
   StreamId load_stream_ = 0;
   StreamId spill_stream_ = 0;
   std::uint32_t layers_per_group_ = 1;

@@ -134,7 +134,7 @@ void Mover::publish_on_nvme(std::uint32_t index) {
 bool Mover::scrub() {
   if (nvme_ == nullptr || scrub_.bytes_per_second <= 0) return false;
   const auto bytes = static_cast<double>(tiers_.format.record_bytes());
-  const Clock::Time now = clock_.now();
+  const Clock::Time now = store_.now();
   const double seconds = std::chrono::duration<double>(now - scrub_.refilled).count();
   scrub_.left_bytes = std::min(bytes, scrub_.left_bytes + seconds * scrub_.bytes_per_second);
   scrub_.refilled = now;

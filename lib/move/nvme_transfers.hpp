@@ -129,7 +129,7 @@ class NvmeTransfers {
 
   BlockStore& store_;
   Tiers& tiers_;
-  const Clock& clock_;
+  const Clock& clock_;  // [pump]
   const bool hashes_;
   std::uint32_t run_blocks_max_ = 1;
   std::uint32_t queue_depth_ = 1;
@@ -162,7 +162,7 @@ bool NvmeTransfers::take_ended(const End& end) {
 
 template <class Late>
 void NvmeTransfers::watch(const Late& late) {
-  const std::chrono::nanoseconds now = clock_.now();
+  const std::chrono::nanoseconds now = store_.now();
   if (idle() || now - watched_ < kWatchEvery) return;
   watched_ = now;
   for (Slot& slot : slots_) {

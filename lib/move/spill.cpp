@@ -82,7 +82,7 @@ bool Mover::write_run(std::uint32_t blocks_max) {
   run_slots_.clear();
   while (run_.size() < blocks_max && !wants.empty()) {
     const BlockId id = wants.front();
-    if (!admission_.admit(store_.table()[id].key, bytes, clock_.now())) {
+    if (!admission_.admit(store_.table()[id].key, bytes, store_.now())) {
       wants.remove(id);
       ++store_.stats().nvme_shed_blocks;
       continue;
