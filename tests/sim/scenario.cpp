@@ -143,8 +143,8 @@ void Scenario::check_legacy(const FaultPlan& before) {
            faults.hits(Fault::drive_death) + faults.hits(Fault::dead_drive);
   };
   const bool was_cut = sizes_.nvme_blocks < legacy_.nvme_blocks;
-  const bool all_is_read = unread(world_.faults()) == unread(before);
-  if (world_.faults().lies() == 0 && !was_cut && all_is_read) {
+  const bool is_all_read = !was_cut && unread(world_.faults()) == unread(before);
+  if (world_.faults().lies() == 0 && is_all_read) {
     const BlockSet sure = without(legacy_.warm, legacy_.suspect);
     const std::uint64_t expected = count(sure);
     const std::uint64_t warm = count(both(sure, found));
@@ -155,8 +155,9 @@ void Scenario::check_legacy(const FaultPlan& before) {
   const bool is_orderly = legacy_.is_orderly && world_.faults().failures() == 0;
   world_.check(!is_orderly || count(without(found, legacy_.warm)) == 0,
                "a block that had been dropped is back after a restart");
-  // Where slots were cut off, an older record of a block may be found in place of its newest.
-  const BlockSet suspect = was_cut ? found : without(found, without(legacy_.warm, legacy_.suspect));
+  // Where slots were cut off, or not read, an older record of a block may be found in place of its newest.
+  const BlockSet suspect =
+      is_all_read ? without(found, without(legacy_.warm, legacy_.suspect)) : found;
   life_->set_suspect(suspect);
   life_->mirror().set_durable(both(legacy_.durable, found));
   legacy_ = {found, both(legacy_.durable, found), suspect, 0, sizes_.nvme_blocks, false};
