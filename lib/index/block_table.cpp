@@ -74,6 +74,7 @@ void BlockTable::erase(BlockId id) noexcept {
   Block& block = blocks_[id];
   for (const Residency& residency : block.at) {
     TERRACE_ASSERT(residency.state == BlockState::absent && residency.pins == 0, id);
+    TERRACE_ASSERT(!residency.wanted, id);
   }
   block.lineage = {};       // no link of a child leads here any more,
   block.parent = kNoBlock;  // and none of a parent

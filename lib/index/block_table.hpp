@@ -38,7 +38,8 @@ inline constexpr std::uint32_t kNoSlot = 0xffffffffu;
 // A block's copy in one place.
 struct Residency {
   std::uint32_t slot = kNoSlot;
-  std::uint32_t pins : 30 = 0;  // leases, matches and movements that need it to stay
+  std::uint32_t pins : 29 = 0;  // leases, matches and movements that need it to stay
+  bool wanted : 1 = false;      // it is to come here: in a list of BlockStore
   BlockState state : 2 = BlockState::absent;
 };
 static_assert(sizeof(Residency) == 8);
@@ -98,13 +99,17 @@ class BlockTable {
   void prefetch_bucket(const BlockKey& key) const noexcept {
     prefetch_line(&buckets_[bucket_of(key)]);
   }
-  // Asks for the memory that erase(id) and an insert() in its place will touch: first that of the block,
-  // and, once that is there, that of its bucket.
+  // Ask for the memory that erase(id) and an insert() in its place will touch, beside that of a change of
+  // state: what lies with the block, then, once that is there, its neighbour in the bucket.
   void prefetch_replace(BlockId id) const noexcept {
-    prefetch_step(id);
-    prefetch_lineage(id);
+    prefetch_line(&blocks_[id].lineage);
+    prefetch_tokens(id);
+    prefetch_bucket(blocks_[id].key);
   }
-  void prefetch_erase(BlockId id) const noexcept { prefetch_bucket(blocks_[id].key); }
+  void prefetch_unlink(BlockId id) const noexcept {
+    const BlockId first = buckets_[bucket_of(blocks_[id].key)];
+    if (first != kNoBlock) prefetch_line(&next_[first]);
+  }
   // Asks for the memory that find_parent() will read; prefetch_lineage(id) a while before.
   void prefetch_lineage(BlockId id) const noexcept {
     prefetch_line(&parent_keys_[id]);
@@ -135,6 +140,9 @@ class BlockTable {
   void prefetch_step(BlockId id) const noexcept {
     if (id == kNoBlock) return;
     prefetch_line(&blocks_[id]);
+    prefetch_tokens(id);
+  }
+  void prefetch_tokens(BlockId id) const noexcept {
     const auto bytes = std::as_bytes(this->tokens(id));
     for (std::size_t at = 0; at < bytes.size(); at += kLine) prefetch_line(&bytes[at]);
   }

@@ -27,11 +27,11 @@ BlockStore::BlockStore(const Sizes& sizes, std::unique_ptr<EvictionPolicy> polic
     : table_(table_capacity(sizes), sizes.block_tokens),
       policy_(std::move(policy)),
       clock_(clock),
-      events_(kEventCapacity, incarnation),
-      wants_dram_(sizes.slots[kDram0] > 0 ? table_.capacity() : 0),
-      wants_nvme_(sizes.slots[kNvme0] > 0 ? table_.capacity() : 0) {
-  for (PlaceId place = 0; place < kPlaceCount; ++place)
+      events_(kEventCapacity, incarnation) {
+  for (PlaceId place = 0; place < kPlaceCount; ++place) {
     pools_[place] = SlotPool(sizes.slots[place]);
+    if (place > 0 && sizes.slots[place] > 0) wants_[place] = IdList(table_.capacity());
+  }
   if (!sizes.nvme_drives.empty()) pools_[kNvme0] = SlotPool(sizes.nvme_drives);
 }
 
@@ -75,13 +75,15 @@ std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss, std::uint32_t r
   return pools_[place].acquire(range);
 }
 
-// Where one leaves, the next ones will soon, and a million blocks are in no cache.
+// Where one leaves, the next ones will soon, and a million blocks are in no cache. Each step reads what
+// the one before has asked for.
 void BlockStore::look_ahead(PlaceId place) const noexcept {
-  const BlockId next = policy_->coldest(place);
-  if (next == kNoBlock) return;
-  table_.prefetch_erase(next);
-  const BlockId after = policy_->next_warmer(place, next);
-  if (after != kNoBlock) table_.prefetch_replace(after);
+  BlockId id = policy_->coldest(place);
+  for (std::uint32_t ahead = 0; id != kNoBlock; id = policy_->next_warmer(place, id), ++ahead) {
+    if (ahead == 1 && !is_elsewhere(id, place)) table_.prefetch_unlink(id);
+    if (ahead == 3 && !is_elsewhere(id, place)) table_.prefetch_replace(id);
+    if (ahead == 5) return table_.prefetch_move(id);
+  }
 }
 
 bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {
@@ -95,7 +97,7 @@ void BlockStore::attach(BlockId id, PlaceId place, std::uint32_t slot) noexcept 
   TERRACE_ASSERT(pools_[place].is_used(slot), slot);
   at(id, place).slot = slot;
   // Whoever brings it here, nobody need spill it here any more; where that fails, unpin() asks again.
-  if (place == kDram0 && wants_dram_.contains(id)) wants_dram_.remove(id);
+  unwant(id, place);
   advance(id, place, BlockState::landing);
   pin(id, place);
 }
@@ -115,7 +117,7 @@ void BlockStore::fail_landing(BlockId id, PlaceId place) noexcept {
 void BlockStore::evict(BlockId id, PlaceId place) noexcept {
   TERRACE_ASSERT(at(id, place).pins == 0, id);
   policy_->removed(place, id);
-  forget_wants(id, place);
+  unwant_below(id, place);
   count_departure(id, place);
   give_back_slot(id, place);
   drop_if_gone(id);
@@ -125,7 +127,7 @@ void BlockStore::condemn(BlockId id, PlaceId place) noexcept {
   Residency& copy = at(id, place);
   TERRACE_ASSERT(copy.state == BlockState::resident, id);
   policy_->removed(place, id);
-  forget_wants(id, place);
+  unwant_below(id, place);
   pools_[place].quarantine(copy.slot);
   copy.slot = kNoSlot;
   advance(id, place, BlockState::quarantined);
@@ -169,12 +171,23 @@ void BlockStore::touch_chain(std::span<const BlockId> chain) noexcept {
 
 // What was not admitted to the place below, or failed there, is worth another try when it is read.
 void BlockStore::want_below(BlockId id) noexcept {
-  const auto missing = [&](PlaceId above, PlaceId below) {
-    return has(below) && state(id, above) == BlockState::resident &&
-           state(id, below) == BlockState::absent;
-  };
-  if (missing(kHbm0, kDram0) && !wants_dram_.contains(id)) wants_dram_.push_back(id);
-  if (missing(kDram0, kNvme0) && !wants_nvme_.contains(id)) wants_nvme_.push_back(id);
+  for (PlaceId place = 1; place < kPlaceCount; ++place) {
+    const bool missing = has(place) && state(id, place) == BlockState::absent &&
+                         state(id, static_cast<PlaceId>(place - 1)) == BlockState::resident;
+    if (!missing || at(id, place).wanted) continue;
+    at(id, place).wanted = true;
+    wants_[place].push_back(id);
+  }
+}
+
+void BlockStore::unwant(BlockId id, PlaceId place) noexcept {
+  if (!at(id, place).wanted) return;
+  at(id, place).wanted = false;
+  wants_[place].remove(id);
+}
+
+void BlockStore::unwant_below(BlockId id, PlaceId place) noexcept {
+  if (place + 1 < kPlaceCount) unwant(id, static_cast<PlaceId>(place + 1));
 }
 
 std::uint64_t BlockStore::drop_all(PlaceId place, std::vector<std::uint32_t>* slots) {
@@ -200,7 +213,7 @@ Stats BlockStore::snapshot() const {
     out.used_blocks = pools_[place].used();
     out.quarantined_blocks = pools_[place].quarantined();
   }
-  stats.spill_backlog_blocks = wants_dram_.size() + wants_nvme_.size();
+  stats.spill_backlog_blocks = wants_[kDram0].size() + wants_[kNvme0].size();
   return stats;
 }
 
@@ -225,13 +238,6 @@ void BlockStore::became_resident(BlockId id, PlaceId place) noexcept {
   policy_->inserted(place, id, together ? parent : kNoBlock);
   ++stats_.places[place].stored_blocks;
   want_below(id);
-}
-
-void BlockStore::forget_wants(BlockId id, PlaceId place) noexcept {
-  IdList* wants = place == kHbm0 && has(kDram0)    ? &wants_dram_
-                  : place == kDram0 && has(kNvme0) ? &wants_nvme_
-                                                   : nullptr;
-  if (wants != nullptr && wants->contains(id)) wants->remove(id);
 }
 
 void BlockStore::give_back_slot(BlockId id, PlaceId place) noexcept {
@@ -264,12 +270,16 @@ BlockId BlockStore::choose_victim(PlaceId place, Loss loss) const noexcept {
   return loss == Loss::allowed ? fallback : kNoBlock;
 }
 
-void BlockStore::count_departure(BlockId id, PlaceId place) noexcept {
-  bool elsewhere = false;
+bool BlockStore::is_elsewhere(BlockId id, PlaceId place) const noexcept {
   for (PlaceId other = 0; other < kPlaceCount; ++other) {
-    elsewhere |= other != place && state(id, other) == BlockState::resident;
+    if (other != place && state(id, other) == BlockState::resident) return true;
   }
-  ++(elsewhere ? stats_.places[place].evicted_blocks : stats_.places[place].dropped_blocks);
+  return false;
+}
+
+void BlockStore::count_departure(BlockId id, PlaceId place) noexcept {
+  PlaceStats& stats = stats_.places[place];
+  ++(is_elsewhere(id, place) ? stats.evicted_blocks : stats.dropped_blocks);
 }
 
 }  // namespace terrace::internal

@@ -85,9 +85,9 @@ class BlockStore {
   // how many.
   std::uint64_t drop_all(PlaceId place, std::vector<std::uint32_t>* slots);
 
-  // ---- Wants: resident in the place above, absent from the place below, in order of arrival.
-  IdList& wants_dram() noexcept { return wants_dram_; }
-  IdList& wants_nvme() noexcept { return wants_nvme_; }
+  // ---- Wants: what is to come to `place`, in order: resident in the place above, and absent here.
+  const IdList& wants(PlaceId place) const noexcept { return wants_[place]; }
+  void unwant(BlockId id, PlaceId place) noexcept;  // if it was wanted
 
   Clock::Time now() const noexcept { return clock_.now(); }
   Stats& stats() noexcept { return stats_; }
@@ -98,9 +98,10 @@ class BlockStore {
   void advance(BlockId id, PlaceId place, BlockState to) noexcept;
   void became_resident(BlockId id, PlaceId place) noexcept;
   void want_below(BlockId id) noexcept;
-  void forget_wants(BlockId id, PlaceId place) noexcept;
+  void unwant_below(BlockId id, PlaceId place) noexcept;
   void give_back_slot(BlockId id, PlaceId place) noexcept;
   bool has_copy_below(BlockId id, PlaceId place) const noexcept;
+  bool is_elsewhere(BlockId id, PlaceId place) const noexcept;  // it is resident in another place
   BlockId choose_victim(PlaceId place, Loss loss) const noexcept;
   void look_ahead(PlaceId place) const noexcept;
   void count_departure(BlockId id, PlaceId place) noexcept;
@@ -110,8 +111,7 @@ class BlockStore {
   std::unique_ptr<EvictionPolicy> policy_;
   const Clock& clock_;
   EventRing events_;
-  IdList wants_dram_;
-  IdList wants_nvme_;
+  std::array<IdList, kPlaceCount> wants_;
   Stats stats_;
 };
 

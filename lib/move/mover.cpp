@@ -87,12 +87,13 @@ bool Mover::idle() const noexcept {
 }
 
 bool Mover::has_backlog() const noexcept {
-  return !store_.wants_dram().empty() || !store_.wants_nvme().empty() || !active_batches_.empty() ||
-         !to_forget_.empty() || (nvme_ != nullptr && nvme_->writes_in_flight() > 0);
+  return !store_.wants(kDram0).empty() || !store_.wants(kNvme0).empty() ||
+         !active_batches_.empty() || !to_forget_.empty() ||
+         (nvme_ != nullptr && nvme_->writes_in_flight() > 0);
 }
 
 std::uint64_t Mover::backlog_blocks() const noexcept {
-  return std::uint64_t{store_.wants_dram().size()} + store_.wants_nvme().size() +
+  return std::uint64_t{store_.wants(kDram0).size()} + store_.wants(kNvme0).size() +
          spills_in_flight_ + (nvme_ == nullptr ? 0 : nvme_->writes_in_flight());
 }
 

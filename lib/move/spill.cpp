@@ -9,19 +9,20 @@ namespace terrace::internal {
 
 // Starts copies while there are credits.
 bool Mover::spill_to_dram() {
-  IdList& wants = store_.wants_dram();
+  const IdList& wants = store_.wants(kDram0);
   if (!store_.has(kDram0) || wants.empty() || spills_in_flight_ >= spills_max_) return false;
   // While writes to NVMe go on, a spill waits for a DRAM slot whose block is safe below; otherwise,
   // as where DRAM is the lowest place, the coldest block makes room.
   const bool writing = nvme_ != nullptr && nvme_->writes_in_flight() > 0;
-  const Loss loss = store_.wants_nvme().empty() && !writing ? Loss::allowed : Loss::refused;
+  const Loss loss = store_.wants(kNvme0).empty() && !writing ? Loss::allowed : Loss::refused;
   run_.clear();
   run_slots_.clear();
   while (!wants.empty() && spills_in_flight_ + run_.size() < spills_max_) {
     const std::uint32_t slot = store_.acquire_slot(kDram0, loss);
     if (slot == kNoSlot) break;
-    run_.push_back(wants.pop_front());
+    run_.push_back(wants.front());
     run_slots_.push_back(slot);
+    store_.unwant(run_.back(), kDram0);
   }
   if (run_.empty()) return false;
   // Blocks that belong together lie together: a run to NVMe is one piece of memory then.
@@ -47,9 +48,7 @@ bool Mover::start_spill(Batch& batch) {
   if (!copied) {
     end_batch(batch, false);  // which wants them again
     if (copied.error().code == Code::retry_later) return false;
-    for (const Movement& movement : batch.movements) {
-      if (store_.wants_dram().contains(movement.block)) store_.wants_dram().remove(movement.block);
-    }
+    for (const Movement& movement : batch.movements) store_.unwant(movement.block, kDram0);
     return false;
   }
   const std::uint64_t bytes = batch.movements.size() * tiers_.layout.block_bytes();
@@ -64,7 +63,7 @@ bool Mover::start_spill(Batch& batch) {
 // In runs: consecutive blocks of a chain into consecutive slots of one drive, the next run to the
 // next drive.
 bool Mover::spill_to_nvme() {
-  if (nvme_ == nullptr || store_.wants_nvme().empty()) return false;
+  if (nvme_ == nullptr || store_.wants(kNvme0).empty()) return false;
   if (store_.pool(kNvme0).quarantined() == store_.pool(kNvme0).capacity()) {
     shed_all();
     return false;
@@ -76,14 +75,14 @@ bool Mover::spill_to_nvme() {
 
 // Returns: whether anything was started, and there may be more.
 bool Mover::write_run(std::uint32_t blocks_max) {
-  IdList& wants = store_.wants_nvme();
+  const IdList& wants = store_.wants(kNvme0);
   const std::uint64_t bytes = tiers_.format.record_bytes();
   run_.clear();
   run_slots_.clear();
   while (run_.size() < blocks_max && !wants.empty()) {
     const BlockId id = wants.front();
     if (!admission_.admit(store_.table()[id].key, bytes, store_.now())) {
-      wants.remove(id);
+      store_.unwant(id, kNvme0);
       ++store_.stats().nvme_shed_blocks;
       continue;
     }
@@ -92,7 +91,7 @@ bool Mover::write_run(std::uint32_t blocks_max) {
       admission_.refund(bytes);
       break;
     }
-    wants.remove(id);
+    store_.unwant(id, kNvme0);
     run_.push_back(id);
     run_slots_.push_back(slot);
   }
@@ -108,9 +107,9 @@ bool Mover::write_run(std::uint32_t blocks_max) {
 
 // There is no drive left to write to.
 void Mover::shed_all() noexcept {
-  IdList& wants = store_.wants_nvme();
+  const IdList& wants = store_.wants(kNvme0);
   store_.stats().nvme_shed_blocks += wants.size();
-  while (!wants.empty()) wants.remove(wants.front());
+  while (!wants.empty()) store_.unwant(wants.front(), kNvme0);
 }
 
 // ---- Out of an engine's pool.
