@@ -13,6 +13,8 @@ using internal::BlockId;
 using internal::Transfer;
 using Step = Transfer::Step;
 
+constexpr std::uint32_t kReadAhead = 32;  // as lib/move/fetch.cpp
+
 internal::BlockStore::Sizes sizes_of(const internal::Tiers& tiers) {
   return {{0, tiers.dram.slot_count, tiers.nvme->slot_count()}, {}, tiers.layout.block_tokens};
 }
@@ -87,19 +89,19 @@ void OurLoop::run(std::span<const std::uint32_t> first_slots) {
 // Whole runs, as many as the transfers take.
 bool OurLoop::start_some() {
   const std::size_t before = next_;
-  warm();
   while (next_ < first_slots_.size() && started_ + run_blocks_ <= started_max_) {
     if (transfers_->free() < run_blocks_) break;
     if (step_ == Step::writing && transfers_->writes_free() < run_blocks_) break;
     start_run(first_slots_[next_++]);
   }
+  warm();
   return next_ > before;
 }
 
-// Whoever fetches a chain has matched it just before: its blocks are in the processor's caches.
+// As Mover::issue_reads(): what comes next.
 void OurLoop::warm() const {
-  const std::size_t runs =
-      std::min<std::size_t>((started_max_ - started_) / run_blocks_, first_slots_.size() - next_);
+  const std::size_t runs = std::min<std::size_t>((kReadAhead + run_blocks_ - 1) / run_blocks_,
+                                                 first_slots_.size() - next_);
   for (const std::uint32_t first : first_slots_.subspan(next_, runs)) {
     for (std::uint32_t i = 0; i < run_blocks_; ++i)
       store_.table().prefetch_move(blocks_[first + i]);

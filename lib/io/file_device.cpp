@@ -50,9 +50,10 @@ std::size_t FileDevice::submit(std::span<const IoRequest> requests) {
   std::size_t taken = 0;
   for (; taken < requests.size() && count_ < depth_; ++taken) {
     const IoRequest& request = requests[taken];
-    const int error = check_request(request, file_.size_bytes());
-    queue_[(first_ + count_) % depth_] = {error == 0 ? IoVector(request) : IoVector(),
-                                          request.user_data, error};
+    Queued& queued = queue_[(first_ + count_) % depth_];
+    queued.user_data = request.user_data;
+    queued.os_error = check_request(request, file_.size_bytes());
+    if (queued.os_error == 0) queued.rest.start(request);
     ++count_;
   }
   return taken;

@@ -18,9 +18,14 @@ namespace terrace::internal {
 
 class IoVector {
  public:
-  IoVector() = default;
-  explicit IoVector(const IoRequest& request) noexcept : kind_(request.kind), at_(request.offset) {
+  IoVector() noexcept {}  // NOLINT(modernize-use-equals-default): which would clear the pieces
+  // Becomes the whole of `request`. In place: most requests use one piece of many.
+  void start(const IoRequest& request) noexcept {
     TERRACE_ASSERT(request.more.size() < kIoPiecesMax, request.more.size());
+    kind_ = request.kind;
+    at_ = request.offset;
+    left_bytes_ = 0;
+    first_ = count_ = 0;
     if (kind_ == IoRequest::Kind::sync) return;
     add({request.data, request.bytes});
     for (const IoPiece& piece : request.more) add(piece);
@@ -68,7 +73,7 @@ class IoVector {
   std::uint64_t left_bytes_ = 0;
   std::uint32_t first_ = 0;
   std::uint32_t count_ = 0;
-  std::array<iovec, kIoPiecesMax> pieces_{};
+  std::array<iovec, kIoPiecesMax> pieces_;
 };
 
 }  // namespace terrace::internal

@@ -37,7 +37,7 @@ RequestTable::Tag RequestTable::add(const IoRequest& request, int os_error) {
   const std::uint32_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];
-  slot.rest = os_error == 0 ? IoVector(request) : IoVector();
+  if (os_error == 0) slot.rest.start(request);
   slot.user_data = request.user_data;
   slot.os_error = os_error;
   slot.retries = 0;

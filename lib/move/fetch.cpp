@@ -14,6 +14,8 @@ namespace {
 
 // A run shorter than this waits for more of its kind, unless it is the last: fewer, longer batches.
 constexpr std::uint32_t kRunBlocksMin = 16;
+// Whose memory is asked for before their turn comes.
+constexpr std::uint32_t kReadAhead = 32;
 
 constexpr std::uint8_t bit(PlaceId place) {
   return static_cast<std::uint8_t>(1u << place);
@@ -109,6 +111,10 @@ void Mover::issue_reads(FetchState& state) {
     store_.pin(run_[i], kNvme0);
     nvme_->start(Transfer::Step::reading, run_[i]);
   }
+  if (run_.empty()) return;
+  // What comes next, when a read has ended.
+  const std::size_t ahead = std::min<std::size_t>(state.read_at + kReadAhead, state.usable);
+  for (std::size_t i = state.read_at; i < ahead; ++i) store_.table().prefetch_move(state.blocks[i]);
 }
 
 // Returns: false where the read has to wait for credits.

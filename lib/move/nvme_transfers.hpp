@@ -81,6 +81,7 @@ class NvmeTransfers {
   struct Slot {
     Transfer transfer;
     std::chrono::nanoseconds started{0};  // [lock]
+    std::uint32_t dram_slot = kNoSlot;    // pinned, so it stays the block's
     // [pump]
     std::uint32_t next = kNone;  // of the run
     std::uint32_t generation = 0;
@@ -110,7 +111,7 @@ class NvmeTransfers {
     return tiers_.nvme->drive_of(slot.transfer.nvme_slot);
   }
   std::span<std::byte> record_of(const Slot& slot) const noexcept {
-    return tiers_.dram.record(store_.table()[slot.transfer.block].at[kDram0].slot);
+    return tiers_.dram.record(slot.dram_slot);
   }
   bool follows(const Slot& slot, const Slot& before) const noexcept;
   void form_runs();
