@@ -1,6 +1,8 @@
 // A prefix on its way down and back: DRAM, NVMe, restart, damage.
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <map>
 
 #include "cache/harness.hpp"
 
@@ -227,6 +229,32 @@ TEST(Tiers, EventsTellTheWholeLife) {
   }
   EXPECT_EQ(events[5].place, kNvme0);
   EXPECT_EQ(events[5].to, BlockState::resident);
+}
+
+// A clock that is never the same twice.
+class RunningClock final : public Clock {
+ public:
+  Time now() const noexcept override { return Time(++now_); }
+
+ private:
+  mutable std::atomic<std::int64_t> now_{0};
+};
+
+TEST(Tiers, EventsOfOneCallHaveOneTimeAndTimeGoesOn) {
+  Options options = toy_options(64, 0);
+  options.clock = std::make_shared<RunningClock>();
+  ToyEngine engine(options);
+  engine.serve(tokens_from(0, 33));
+  engine.serve(tokens_from(100, 33));
+  std::vector<Event> events(100);
+  events.resize(engine.cache().read_events(0, events));
+  std::map<std::int64_t, std::uint32_t> became_resident;  // by time
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    EXPECT_TRUE(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
+    if (events[i].to == BlockState::resident) ++became_resident[events[i].time_ns];
+  }
+  ASSERT_EQ(became_resident.size(), 2u) << "a prompt's four blocks are committed by one call";
+  for (const auto& [time_ns, blocks] : became_resident) EXPECT_EQ(blocks, 4u);
 }
 
 }  // namespace
