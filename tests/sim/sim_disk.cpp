@@ -295,6 +295,7 @@ void SimDisk::land_read(const Flight& flight) {
 void SimDisk::land_write(const Flight& flight) {
   if (flight.harm == Harm::forgotten) return;
   if (flight.os_error != 0 && flight.harm != Harm::torn) return;
+  if (media_->all_durable()) drive_.durable_until = world_.now();  // this is the first that is not
   std::uint64_t to = flight.offset;
   if (flight.harm == Harm::misdirected) {
     to = world_.luck().below(static_cast<std::uint32_t>(size_bytes_ / flight.bytes)) * flight.bytes;
