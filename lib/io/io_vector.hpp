@@ -18,7 +18,7 @@ namespace terrace::internal {
 
 class IoVector {
  public:
-  IoVector() noexcept {}  // NOLINT(modernize-use-equals-default): which would clear the pieces
+  IoVector() = default;
   // Becomes the whole of `request`. In place: most requests use one piece of many.
   void start(const IoRequest& request) noexcept {
     TERRACE_ASSERT(request.more.size() < kIoPiecesMax, request.more.size());
