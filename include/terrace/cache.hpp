@@ -174,7 +174,9 @@ class Cache {
   // Blocking: polls until everything committed has reached the lowest place that will take it.
   // Returns: success; deadline_exceeded; closed.
   Result<void> flush(std::chrono::nanoseconds timeout) const;
-  // Blocking: as flush(), then drops every unpinned block from `places`.
+  // Blocking: as flush(), then drops every unpinned block from `places`. Where an NVMe directory has no
+  // index (below 64 MiB, or built without RocksDB), the next start finds dropped records again, and
+  // verifies them as any other.
   // Returns: how many copies were dropped; deadline_exceeded; closed.
   Result<std::uint64_t> drop(std::span<const PlaceId> places,
                              std::chrono::nanoseconds timeout) const;
