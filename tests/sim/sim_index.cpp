@@ -151,7 +151,7 @@ void SimIndex::write(const Queued& queued) {
     ++failures_;
     give_up();
   } else {
-    if (image_->all_durable()) folder_.durable_until = world_.now();
+    if (image_->all_durable()) folder_.durable_until = queued.pushed;  // the first that is not
     image_->apply(queued.update);
   }
 }
