@@ -44,6 +44,7 @@ void Mover::start_fetch(FetchState& state) {
   state.lands.assign(count, 0);
   state.results.assign(count, BlockResult{});
   for (std::size_t i = 0; i < count; ++i) state.results[i].found_at = state.found_at[i];
+  state.read_at_since = store_.now();
   active_fetches_.push_back(&state);
   if (!state.to_pool) {
     // HBM is taken up front and in order, so that two fetches never wait for each other's slots.
@@ -74,6 +75,7 @@ bool Mover::advance_fetch(FetchState& state) {
       truncate(state, state.settled, Code::deadline_exceeded);
     }
     issue_reads(state);
+    if (waits_in_vain(state)) truncate(state, state.read_at, Code::io_error);
     if (!choose_run(state)) return false;
   }
   const bool last = state.run_end == state.usable;
@@ -103,7 +105,9 @@ bool Mover::choose_run(FetchState& state) {
 void Mover::issue_reads(FetchState& state) {
   run_.clear();
   run_slots_.clear();
+  const std::uint32_t before = state.read_at;
   while (state.read_at < state.usable && plan_read(state, state.read_at)) ++state.read_at;
+  if (state.read_at > before) state.read_at_since = store_.now();
   std::ranges::sort(run_slots_);  // as in a spill: a run is one piece of memory then
   for (std::size_t i = 0; i < run_.size(); ++i) {
     store_.attach(run_[i], kDram0, run_slots_[i]);
@@ -150,6 +154,12 @@ bool Mover::is_ready(const FetchState& state, std::uint32_t index) const noexcep
   const bool in_hbm = state.to_pool && (state.held[index] & bit(kHbm0)) != 0 &&
                       store_.state(id, kHbm0) == BlockState::resident;
   return in_dram || in_hbm;
+}
+
+// A read cannot start for lack of room, and room is held by requests that a drive does not answer.
+bool Mover::waits_in_vain(const FetchState& state) const noexcept {
+  return nvme_ != nullptr && nvme_->late() > 0 && state.read_at < state.usable &&
+         store_.now() - state.read_at_since >= NvmeTransfers::kAnswerMax;
 }
 
 // Nothing is on its way that could still make it ready.

@@ -88,6 +88,7 @@ void NvmeTransfers::hand_over() {
 
 void NvmeTransfers::finish(std::uint32_t index) noexcept {
   Transfer& transfer = slots_[index].transfer;
+  if (transfer.overdue) --late_;
   if (transfer.is_write()) {
     // Now, and not when the drive answered: the index knows the record only now, and both are synced
     // together.

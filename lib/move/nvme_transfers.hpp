@@ -36,6 +36,9 @@ struct Transfer {
 
 class NvmeTransfers {
  public:
+  // What a drive may take to answer.
+  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(30);
+
   // Without `hashes` nothing is sealed or verified: for benchmarks, which ask what that costs.
   // REQUIRES: tiers.nvme is not null.
   NvmeTransfers(BlockStore& store, Tiers& tiers, const Clock& clock, std::uint32_t queue_depth,
@@ -49,6 +52,7 @@ class NvmeTransfers {
   std::uint32_t writes_free() const noexcept;  // writes get at most half of all transfers
   bool idle() const noexcept { return free_.size() == slots_.size(); }
   std::uint32_t writes_in_flight() const noexcept { return writes_ - late_writes_; }
+  std::uint32_t late() const noexcept { return late_; }  // overdue, and not answered yet
   bool reads_in_flight() const noexcept { return slots_.size() - free_.size() > writes_; }
 
   // REQUIRES: free() > 0, and for a write writes_free() > 0; the block has slots in DRAM and on NVMe.
@@ -75,7 +79,6 @@ class NvmeTransfers {
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffu;
-  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(30);
   static constexpr std::chrono::nanoseconds kWatchEvery = std::chrono::seconds(1);
 
   struct Slot {
@@ -139,6 +142,7 @@ class NvmeTransfers {
   std::vector<std::uint32_t> free_;      // [lock]
   std::uint32_t writes_ = 0;             // [lock]
   std::uint32_t late_writes_ = 0;        // [lock] of these, overdue
+  std::uint32_t late_ = 0;               // [lock] with reads
   std::vector<std::uint32_t> started_;   // [lock] decided in this round
   std::chrono::nanoseconds watched_{0};  // [lock]
   std::vector<std::uint32_t> fresh_;     // [pump] handed over, not in runs yet
@@ -172,6 +176,7 @@ void NvmeTransfers::watch(const Late& late) {
         transfer.step != Transfer::Step::idle && transfer.step != Transfer::Step::indexing;
     if (!waits || transfer.overdue || now - slot.started < kAnswerMax) continue;
     transfer.overdue = true;
+    ++late_;
     if (transfer.is_write()) ++late_writes_;
     late(transfer);
   }

@@ -13,8 +13,9 @@ constexpr std::uint64_t kRecordBytes = 8 * KiB;  // of the toy layout
 
 class NvmeTest : public testing::Test {
  protected:
-  Options options(std::size_t drives = 1, std::uint64_t bytes_each = 4 * MiB) {
-    Options options = toy_options(48, 48);
+  Options options(std::size_t drives = 1, std::uint64_t bytes_each = 4 * MiB,
+                  std::uint32_t dram_blocks = 48) {
+    Options options = toy_options(48, dram_blocks);
     for (std::size_t i = 0; i < drives; ++i)
       options.nvme_paths.push_back(folder_ / ("drive" + std::to_string(i)).c_str());
     options.nvme_bytes = drives * bytes_each;
@@ -178,6 +179,41 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
   control_.hang = false;
   EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 0u) << "what was given up stays so";
   engine.wait_until_unpinned();  // the late answers
+}
+
+// I18: and one that answers others meanwhile, so that it stays in service, while what it does not answer
+// holds all of DRAM.
+TEST_F(NvmeTest, I18AReadThatNeverGetsRoomHoldsNobodyUp) {
+  constexpr std::uint32_t kDramBlocks = 8;
+  ToyEngine engine(options(1, 4 * MiB, kDramBlocks));
+  const auto one_block = [](std::uint32_t chain) { return tokens_from(chain * 1000, 9); };
+  for (std::uint32_t chain = 0; chain < 2 * kDramBlocks + 1; ++chain)
+    engine.serve(one_block(chain));
+  engine.drop({kHbm0, kDram0});
+  // Returns: whether the fetch has ended within the time that an answer may take, and some.
+  const auto ends = [&](std::uint32_t chain) {
+    FetchOp fetch;
+    EXPECT_TRUE(engine.model().fetch(engine.model().match(one_block(chain)).value(), fetch));
+    for (int i = 0; i < 400 && !fetch.done(); ++i) {
+      if (i % 10 == 9) clock_->advance(1s);
+      engine.cache().poll();
+    }
+    return fetch.done();
+  };
+  for (std::uint32_t chain = 0; chain < kDramBlocks; ++chain) {
+    control_.loses_reads = true;
+    EXPECT_TRUE(ends(chain));
+    control_.loses_reads = false;
+    if (chain + 1 == kDramBlocks) break;
+    EXPECT_EQ(engine.serve(one_block(kDramBlocks + chain)).cached_by_place[kNvme0], 8u);
+    engine.drop({kHbm0, kDram0});
+  }
+  EXPECT_EQ(engine.cache().stats().nvme_drives_failed, 0u);
+  EXPECT_TRUE(ends(2 * kDramBlocks)) << "a fetch that waits for room in DRAM";
+  control_.answers_lost = true;
+  engine.wait_until_unpinned();
+  EXPECT_EQ(engine.serve(one_block(2 * kDramBlocks)).cached_by_place[kNvme0], 8u)
+      << "it is still there";
 }
 
 TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {

@@ -15,7 +15,9 @@ namespace terrace::test {
 struct DeviceControl {
   // Returns: errno for a request of the device at `path`, or 0. May be empty.
   std::function<int(const std::string& path, const IoRequest& request)> verdict;
-  bool hang = false;  // nothing completes, until it is false again
+  bool hang = false;          // nothing completes, until it is false again
+  bool loses_reads = false;   // those that come now are not answered,
+  bool answers_lost = false;  // until now, with an error
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t syncs = 0;
@@ -41,7 +43,9 @@ class TestDevice final : public BlockDevice {
   std::uint64_t size_bytes() const noexcept override { return device_->size_bytes(); }
   std::uint32_t alignment() const noexcept override { return device_->alignment(); }
   BlockDeviceFacts facts() const noexcept override { return device_->facts(); }
-  std::size_t in_flight() const noexcept override { return device_->in_flight() + failed_.size(); }
+  std::size_t in_flight() const noexcept override {
+    return device_->in_flight() + failed_.size() + lost_.size();
+  }
   int wait_fd() const noexcept override { return -1; }
   Result<void> sync() override { return device_->sync(); }
 
@@ -49,8 +53,11 @@ class TestDevice final : public BlockDevice {
     std::size_t taken = 0;
     for (const IoRequest& request : requests) {
       const bool write = request.kind == IoRequest::Kind::write;
+      const bool read = request.kind == IoRequest::Kind::read;
       const int error = control_.verdict ? control_.verdict(path_, request) : 0;
-      if (error != 0) {
+      if (read && control_.loses_reads) {
+        lost_.push_back({request.user_data, ETIMEDOUT});
+      } else if (error != 0) {
         failed_.push_back({request.user_data, error});
       } else if (device_->submit({&request, 1}) == 0) {
         break;
@@ -65,6 +72,8 @@ class TestDevice final : public BlockDevice {
 
   std::size_t reap(std::span<IoResult> results) override {
     if (control_.hang) return 0;
+    if (control_.answers_lost) failed_.insert(failed_.end(), lost_.begin(), lost_.end());
+    if (control_.answers_lost) lost_.clear();
     std::size_t count = 0;
     for (; count < results.size() && !failed_.empty(); ++count) {
       results[count] = failed_.front();
@@ -78,6 +87,7 @@ class TestDevice final : public BlockDevice {
   const std::string path_;
   DeviceControl& control_;
   std::deque<IoResult> failed_;
+  std::vector<IoResult> lost_;
 };
 
 inline Result<std::unique_ptr<BlockDevice>> DeviceControl::open(const BlockDeviceOptions& options) {
