@@ -49,13 +49,6 @@ class IdList {
     --size_;
   }
 
-  // Returns: the front, taken out; kNone where empty.
-  std::uint32_t pop_front() noexcept {
-    const std::uint32_t id = front_;
-    if (id != kNone) remove(id);
-    return id;
-  }
-
  private:
   static constexpr std::uint32_t kOut = 0xfffffffeu;
   struct Link {
