@@ -76,7 +76,7 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   explicit Core(Options options) : options_(std::move(options)), time_(*options_.clock) {}
 
-  // The lock, and one time for all that happens under it.
+  // The lock, and one time for all that happens under it. Who only looks needs no time.
   class Locked {
    public:
     explicit Locked(Core& core) : guard_(core.lock_) { core.time_.look(); }

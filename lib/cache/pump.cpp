@@ -60,7 +60,7 @@ bool Core::poll_until(nanoseconds timeout, const IsDone& is_done) {
   const nanoseconds end = options_.clock->now() + timeout;
   for (;;) {
     {
-      const Locked guard(*this);
+      const std::lock_guard guard(lock_);
       if (is_done()) return true;
     }
     if (options_.clock->now() >= end) return false;
@@ -182,7 +182,7 @@ NvmeTier::Facts Core::describe_nvme() const {
 }
 
 Stats Core::stats() {
-  const Locked guard(*this);
+  const std::lock_guard guard(lock_);
   Stats stats = store_->snapshot();
   const std::uint64_t strides[] = {tiers_->hbm.stride_bytes, tiers_->dram.stride_bytes,
                                    tiers_->format.record_bytes()};
@@ -207,13 +207,13 @@ Stats Core::stats() {
 }
 
 std::size_t Core::read_events(std::uint64_t from, std::span<Event> out) {
-  const Locked guard(*this);
+  const std::lock_guard guard(lock_);
   return store_->events().read(from, out);
 }
 
 std::byte* Core::data(Slot slot) {
   {
-    const Locked guard(*this);
+    const std::lock_guard guard(lock_);
     TERRACE_ASSERT(slot.index < tiers_->hbm.slot_count, slot.index);
     TERRACE_ASSERT(store_->pool(kHbm0).generation(slot.index) == slot.generation, slot.generation);
   }
