@@ -236,6 +236,23 @@ TEST_F(TransfersTest, I21WritesThatNeverEndAreSynced) {
   EXPECT_LE(drive_->syncs, 5u);
 }
 
+TEST_F(TransfersTest, I18WhatIsOverdueIsLateUntilItIsAnswered) {
+  drive_->room = kDepth;
+  read(1);
+  write(1);
+  pump();
+  const auto look = [this] { transfers_->watch([](const Transfer&) {}); };
+  look();
+  EXPECT_EQ(transfers_->late(), 0u);
+  clock_.advance(NvmeTransfers::kAnswerMax);
+  look();
+  EXPECT_EQ(transfers_->late(), 2u);
+  drive_->complete();
+  drive_->complete();
+  pump();
+  EXPECT_EQ(transfers_->late(), 0u);
+}
+
 // One bad sector costs one block, in either direction.
 TEST_F(TransfersTest, I12ARunThatFailsIsTriedAgainBlockByBlock) {
   drive_->room = kDepth;
