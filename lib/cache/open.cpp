@@ -170,7 +170,8 @@ Result<void> Core::recover_nvme() {
   if (auto found = tiers_->nvme->find(recovery); !found) return found;
   time_.look();  // after a scan, perhaps of minutes
   tiers_->nvme->settle(recovery.finish());
-  if (store_->stats().recovered_blocks > 0) mover_->resume(recovery.sequence_max() + 1);
+  const bool warm = store_->stats().recovered_blocks > 0;
+  mover_->resume(std::max(tiers_->nvme->sequence_min(), recovery.sequence_max() + 1), warm);
   log(LogLevel::info,
       fmt::format("NVMe: {} blocks recovered", store_->stats().recovered_blocks).c_str());
   return {};

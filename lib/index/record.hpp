@@ -49,7 +49,7 @@ struct RecordHeader {
   // Who wrote it, when.
   std::uint64_t epoch;        //  24  of the weights, for a live change of weights; 0 so far
   std::uint64_t incarnation;  //  32  of the writing cache
-  std::uint64_t sequence;     //  40  grows with each record written into one directory
+  std::uint64_t sequence;     //  40  grows with each record of a directory (nvme_manifest.hpp)
   // What it holds.
   Digest layout_digest;         //  48  Layout::layout_digest()
   Digest root;                  //  80  lineage of the chain's root: identity and scope
@@ -87,7 +87,7 @@ struct RecordMeta {
   std::uint32_t depth = 0;  // blocks before it in its chain
   std::span<const TokenId> tokens;
   std::uint64_t incarnation = 0;  // of the writing cache
-  std::uint64_t sequence = 0;     // grows with each record written into one directory
+  std::uint64_t sequence = 0;     // grows with each record of a directory
 };
 
 // Why a record was refused; `good` is the only value with which its bytes may be used.

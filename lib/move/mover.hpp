@@ -40,12 +40,11 @@ class Mover {
   // Creates the streams. Returns: success; out_of_memory.
   Result<void> open();
   void close() noexcept;  // REQUIRES: idle()
-  // After recovery: records written from here on are newer.
-  // There are records of an earlier process, which may have spent the budget of writes, however often it
-  // was started anew.
-  void resume(std::uint64_t next_sequence) noexcept {
+  // After recovery: records written from here on are newer. Where it is `warm`, there are records of
+  // an earlier process, which may have spent the budget of writes, however often it was started anew.
+  void resume(std::uint64_t next_sequence, bool warm) noexcept {
     nvme_->resume_sequence(next_sequence);
-    admission_.empty(store_.now());
+    if (warm) admission_.empty(store_.now());
   }
 
   // ---- Operations [lock].

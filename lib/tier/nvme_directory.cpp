@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "terrace/units.hpp"
-#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -173,19 +172,18 @@ bool NvmeDirectory::has_data() const {
   return ::stat(data_path().c_str(), &status) == 0 && status.st_size > 0;
 }
 
-std::optional<std::uint32_t> NvmeDirectory::manifest_slots(const RecordFormat& format) const {
-  const auto manifest = parse_manifest(read_text(files_.manifest));
+std::optional<NvmeManifest> NvmeDirectory::manifest(const RecordFormat& format) const {
+  auto manifest = parse_manifest(read_text(files_.manifest));
   if (!manifest || manifest->format.layout_digest() != format.layout_digest() ||
       manifest->format.alignment() != format.alignment()) {
     return std::nullopt;
   }
-  return manifest->slot_count;
+  return std::move(*manifest);
 }
 
-Result<void> NvmeDirectory::write_manifest(const RecordFormat& format,
-                                           std::uint32_t slot_count) const {
+Result<void> NvmeDirectory::write_manifest(const NvmeManifest& manifest) const {
   const std::string& draft = files_.manifest_draft;
-  int error = write_file(draft, format_manifest(format, slot_count));
+  int error = write_file(draft, format_manifest(manifest));
   if (error == 0 && ::rename(draft.c_str(), files_.manifest.c_str()) != 0) error = errno;
   if (error == 0) error = sync_directory(files_.directory);
   if (error == 0) return {};

@@ -17,8 +17,8 @@
 #include <optional>
 #include <string>
 
-#include "index/record.hpp"
 #include "terrace/result.hpp"
+#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 
@@ -55,11 +55,11 @@ class NvmeDirectory {
   const std::string& index_path() const noexcept { return files_.index; }
   bool has_data() const;  // a data file that is not empty
 
-  // Returns: the slot count of the manifest, where it is one for records of `format`; nothing where
-  // it is missing, damaged, or for other records.
-  std::optional<std::uint32_t> manifest_slots(const RecordFormat& format) const;
-  // Returns: success; io_error (the old manifest, if any, is still there).
-  Result<void> write_manifest(const RecordFormat& format, std::uint32_t slot_count) const;
+  // Returns: the manifest, where it is one for records of `format`; nothing where it is missing,
+  // damaged, or for other records.
+  std::optional<NvmeManifest> manifest(const RecordFormat& format) const;
+  // Durable when it returns. Returns: success; io_error (the old manifest, if any, is still there).
+  Result<void> write_manifest(const NvmeManifest& manifest) const;
 
   // What a crash may have left; nothing of use.
   void remove_leftovers() const;

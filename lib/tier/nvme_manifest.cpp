@@ -35,12 +35,14 @@ unexpected damaged() {
 
 }  // namespace
 
-std::string format_manifest(const RecordFormat& format, std::uint32_t slot_count) {
+std::string format_manifest(const NvmeManifest& manifest) {
+  const RecordFormat& format = manifest.format;
   return format_versions() + format_layout(format.layout()) +
          fmt::format(
-             "layout_digest {}\nalignment {}\nheader_bytes {}\nrecord_bytes {}\nslot_count {}\n",
+             "layout_digest {}\nalignment {}\nheader_bytes {}\nrecord_bytes {}\nslot_count {}\n"
+             "life {}\n",
              to_hex(format.layout_digest()), format.alignment(), format.header_bytes(),
-             format.record_bytes(), slot_count);
+             format.record_bytes(), manifest.slot_count, manifest.life);
 }
 
 Result<NvmeManifest> parse_manifest(std::string_view text) {
@@ -58,8 +60,9 @@ Result<NvmeManifest> parse_manifest(std::string_view text) {
   if (!std::has_single_bit(alignment) || alignment < kAlignmentMin || alignment > kAlignmentMax) {
     return damaged();
   }
-  NvmeManifest manifest{RecordFormat(*layout, alignment), number_of(text, "\nslot_count ")};
-  if (format_manifest(manifest.format, manifest.slot_count) != text) return damaged();
+  NvmeManifest manifest{RecordFormat(*layout, alignment), number_of(text, "\nslot_count "),
+                        number_of(text, "\nlife ")};
+  if (format_manifest(manifest) != text) return damaged();
   return manifest;
 }
 

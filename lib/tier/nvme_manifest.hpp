@@ -1,6 +1,6 @@
 // What a cache directory says of itself: terrace.manifest, text.
 //
-//   terrace-cache 2
+//   terrace-cache 3
 //   record_format 1
 //   block_tokens 16                  from here
 //   dtype f32
@@ -11,9 +11,10 @@
 //   header_bytes 4096
 //   record_bytes 200704
 //   slot_count 20000
+//   life 7                           how many caches have had the directory, this one included
 //
-// Whoever has the file can read the records. All but the slot count follows from the layout and the
-// alignment, and is written again and compared when read. Must never change without a new version
+// Whoever has the file can read the records. All but slot count and life follows from the layout and
+// the alignment, and is written again and compared when read. Must never change without a new version
 // in its first line. Called by: NvmeDirectory, NvmeReader.
 // Thread rule: pure functions.
 #pragma once
@@ -27,14 +28,17 @@
 
 namespace terrace::internal {
 
-inline constexpr std::uint32_t kManifestVersion = 2;
+inline constexpr std::uint32_t kManifestVersion = 3;
 
 struct NvmeManifest {
   RecordFormat format;
   std::uint32_t slot_count = 0;
+  std::uint32_t life = 0;
 };
+// A record's sequence number: the life it was written in from this bit on, a count below.
+inline constexpr std::uint32_t kLifeShift = 40;
 
-std::string format_manifest(const RecordFormat& format, std::uint32_t slot_count);
+std::string format_manifest(const NvmeManifest& manifest);
 // Returns: the manifest of which format_manifest() makes exactly `text`; unsupported (written by
 // another version); corrupt.
 Result<NvmeManifest> parse_manifest(std::string_view text);

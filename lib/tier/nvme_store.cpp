@@ -9,7 +9,6 @@
 
 #include "base/assert.hpp"
 #include "terrace/units.hpp"
-#include "tier/nvme_manifest.hpp"
 
 namespace terrace::internal {
 namespace {
@@ -91,25 +90,32 @@ NvmeStore::~NvmeStore() {
 // manifest is written before the data file it speaks of: one without the other is a fresh start.
 Result<void> NvmeStore::prepare_directory(const NvmeSizing& sizing) {
   directory_.remove_leftovers();
-  const auto slots_before = directory_.manifest_slots(format_);
-  fresh_ = !slots_before || !directory_.has_data();
-  if (!slots_before && directory_.has_data()) {
+  const auto before = directory_.manifest(format_);
+  fresh_ = !before || !directory_.has_data();
+  if (!before && directory_.has_data()) {
     log(fmt::format("{} was made for another block layout or format, and is emptied",
                     options_.path));
   }
-  const bool smaller = slots_before && sizing.slot_count < *slots_before;
+  const bool smaller = before && sizing.slot_count < before->slot_count;
   if (fresh_) {
     if (auto removed = directory_.remove_data(); !removed) return removed;
   }
   if (fresh_ || smaller || !sizing.with_index) {
     if (auto removed = directory_.remove_index(); !removed) return removed;
   }
-  if (slots_before == sizing.slot_count) return {};
-  return directory_.write_manifest(format_, sizing.slot_count);
+  if (before) life_ = before->life;
+  slot_count_ = sizing.slot_count;
+  if (before && before->slot_count == slot_count_) return {};
+  return directory_.write_manifest({format_, slot_count_, life_});
+}
+
+Result<void> NvmeStore::begin_life(std::uint32_t life) {
+  auto written = directory_.write_manifest({format_, slot_count_, life});
+  if (written) life_ = life;
+  return written;
 }
 
 Result<void> NvmeStore::open_files(const NvmeSizing& sizing) {
-  slot_count_ = sizing.slot_count;
   BlockDeviceOptions how;
   how.path = directory_.data_path();
   how.size_bytes = slot_count_ * format_.record_bytes();

@@ -69,6 +69,12 @@ class NvmeStore {
   BlockDevice& device() noexcept { return *device_; }
   SlotIndex& index() noexcept { return *index_; }
 
+  // How many caches have had this directory. Not counted by open(): the drives of a tier have one
+  // life together (NvmeTier).
+  std::uint32_t life() const noexcept { return life_; }
+  // Durable when it returns. Returns: success; io_error (then life() is what it was).
+  Result<void> begin_life(std::uint32_t life);
+
   // Tells of every record of this directory, by index or, where that is not usable, by a scan of the
   // headers (with progress); its slot s is slot first_slot + s there. Payloads are verified when
   // they are read, not here. Then settle() ends it with the slots (of this store) that do not count.
@@ -102,6 +108,7 @@ class NvmeStore {
   const NvmeStoreOptions options_;
   const RecordFormat format_;
   std::uint32_t slot_count_ = 0;
+  std::uint32_t life_ = 0;
   bool fresh_ = true;        // the data file holds nothing yet
   bool from_index_ = false;  // what was found came from the index, so it lacks nothing
   // Destroyed from the last to the first: the lock goes when all else is closed.

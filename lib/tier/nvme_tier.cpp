@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 
@@ -33,7 +34,21 @@ Result<std::unique_ptr<NvmeTier>> NvmeTier::open(std::span<const std::string> pa
     const bool optional = paths.size() > 1 && !(tier->drives_.empty() && &path == &paths.back());
     if (auto added = tier->add(path, layout, optional); !added) return unexpected(added.error());
   }
+  tier->begin_life();
   return tier;
+}
+
+// A record that a power cut tore may lie where no index knows of it, and a scan find it years later:
+// it must not pass for newer than what was written since. So the life is durable before the first
+// write. A drive that cannot say so, being full, takes its records as ever; only if there is such a
+// record among them, too, is a block lost to it.
+void NvmeTier::begin_life() {
+  for (const Drive& drive : drives_) life_ = std::max(life_, drive.store->life());
+  ++life_;
+  for (const Drive& drive : drives_) {
+    const auto begun = drive.store->begin_life(life_);
+    if (!begun && how_.log) how_.log(begun.error().message);
+  }
 }
 
 Result<void> NvmeTier::add(const std::string& path, const Layout& layout, bool optional) {

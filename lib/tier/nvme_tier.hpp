@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tier/nvme_manifest.hpp"
 #include "tier/nvme_store.hpp"
 
 namespace terrace::internal {
@@ -28,6 +29,10 @@ class NvmeTier {
   static Result<std::unique_ptr<NvmeTier>> open(std::span<const std::string> paths,
                                                 NvmeStoreOptions how, const Layout& layout,
                                                 const RecordFormat& format);
+
+  // Of the records of this life: above that of any record that an earlier one wrote, on whichever
+  // of the drives, whether anybody still finds it or not.
+  std::uint64_t sequence_min() const noexcept { return std::uint64_t{life_} << kLifeShift; }
 
   std::uint32_t slot_count() const noexcept { return slot_count_; }
   std::vector<std::uint32_t> slots_by_drive() const;
@@ -81,11 +86,13 @@ class NvmeTier {
   NvmeTier(NvmeStoreOptions how, const RecordFormat& format)
       : how_(std::move(how)), format_(format) {}
   Result<void> add(const std::string& path, const Layout& layout, bool optional);
+  void begin_life();
 
   const NvmeStoreOptions how_;
   const RecordFormat& format_;
   std::vector<Drive> drives_;
   std::uint32_t slot_count_ = 0;
+  std::uint32_t life_ = 0;
   std::uint32_t left_out_ = 0;  // drives that did not open
 };
 

@@ -32,7 +32,8 @@ json manifest_json(const internal::NvmeManifest& manifest) {
           {"block_bytes", manifest.format.payload_bytes()},
           {"header_bytes", manifest.format.header_bytes()},
           {"record_bytes", manifest.format.record_bytes()},
-          {"slot_count", manifest.slot_count}};
+          {"slot_count", manifest.slot_count},
+          {"life", manifest.life}};
 }
 
 json disk_json(const Report& report) {

@@ -23,6 +23,12 @@ std::string grouped(std::uint64_t value) {
   return digits;
 }
 
+// "3.99": the record that counts 99 in the third life.
+std::string sequence_text(std::uint64_t sequence) {
+  const std::uint64_t life = sequence >> internal::kLifeShift;
+  return fmt::format("{}.{}", life, sequence - (life << internal::kLifeShift));
+}
+
 class Printer {
  public:
   Printer(const Report& report, std::ostream& out) : report_(report), out_(out) {}
@@ -134,8 +140,8 @@ class Printer {
     count("duplicates", summary.duplicates, "records of a block that is here already");
     line("depth", fmt::format("p50 {}, p90 {}, max {}", grouped(summary.depth_p50),
                               grouped(summary.depth_p90), grouped(summary.depth_max)));
-    line("sequence",
-         fmt::format("{} to {}", grouped(summary.sequence_min), grouped(summary.sequence_max)));
+    line("sequence", fmt::format("{} to {} (life.count)", sequence_text(summary.sequence_min),
+                                 sequence_text(summary.sequence_max)));
   }
 
   void print_verdict() {
@@ -159,7 +165,8 @@ void print_list(const std::vector<Record>& records, std::ostream& out) {
                      "sequence", "verdict");
   for (const Record& record : records) {
     out << fmt::format("{:>10}  {:<32}  {:>7}  {:>6}  {:>12}  {}\n", record.slot, key_of(record),
-                       record.depth, record.tokens, record.sequence, state_of(record));
+                       record.depth, record.tokens, sequence_text(record.sequence),
+                       state_of(record));
   }
 }
 

@@ -1,9 +1,11 @@
 // The NVMe tier under a real cache: runs, several drives, drives that fail, write budget, scrub.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "cache/harness.hpp"
 #include "cache/test_device.hpp"
+#include "support/damage.hpp"
 #include "support/test_clock.hpp"
 
 namespace terrace::test {
@@ -28,15 +30,6 @@ class NvmeTest : public testing::Test {
 
   // 40 blocks of 8 tokens, and the one token that is always computed.
   static Tokens prompt(std::uint32_t first = 1000) { return tokens_from(first, 321); }
-
-  void flip(const std::string& path, std::uint64_t at) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(at));
-    const int byte = file.get();
-    file.seekp(static_cast<std::streamoff>(at));
-    file.put(static_cast<char>(byte ^ 0x10));
-    ASSERT_TRUE(file.good());
-  }
 
   TemporaryFolder folder_;
   DeviceControl control_;
@@ -104,6 +97,51 @@ TEST_F(NvmeTest, I21WhatWasWrittenIsSyncedWithinSeconds) {
     engine.cache().poll(1ms);
   }
   EXPECT_EQ(control_.syncs, 1u) << "nothing was written since";
+}
+
+// A drive that was away, or is new, must not count its lives for itself.
+TEST_F(NvmeTest, DrivesOfOneTierHaveOneLife) {
+  const Options both = options(2);
+  Options first_only = both;
+  first_only.nvme_paths.pop_back();
+  for (int i = 0; i < 3; ++i) ToyEngine engine(first_only);
+  const auto life = [](const std::string& path) {
+    std::ifstream manifest(path + "/terrace.manifest");
+    std::string word;
+    std::uint32_t number = 0;
+    while (manifest >> word && word != "life") {
+    }
+    manifest >> number;
+    return number;
+  };
+  EXPECT_EQ(life(both.nvme_paths[0]), 3u);
+  { ToyEngine engine(both); }
+  EXPECT_EQ(life(both.nvme_paths[0]), 4u);
+  EXPECT_EQ(life(both.nvme_paths[1]), 4u);
+}
+
+TEST_F(NvmeTest, I24AManifestThatCannotBeWrittenAgainIsNoReasonNotToStart) {
+  Options options = this->options();
+  std::string log;
+  options.log = [&log](LogLevel, std::string_view line) { log += line; };
+  {
+    ToyEngine engine(options);
+    engine.serve(prompt());
+    EXPECT_TRUE(engine.cache().close());
+  }
+  // Nothing can be written under the name of the draft.
+  std::filesystem::create_directories(options.nvme_paths.front() + "/terrace.manifest.tmp/taken");
+  for (int start = 0; start < 2; ++start) {
+    log.clear();
+    ToyEngine engine(options);
+    EXPECT_NE(log.find("manifest of the NVMe directory cannot be written"), std::string::npos)
+        << log;
+    EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 320u);
+    EXPECT_EQ(engine.serve(prompt(9000 + start * 1000)).cached_tokens, 0u);
+    EXPECT_TRUE(engine.cache().close());
+  }
+  ToyEngine engine(this->options());
+  EXPECT_EQ(engine.cache().stats().recovered_blocks, 120u);
 }
 
 TEST_F(NvmeTest, OneDirectoryTwiceIsRefused) {
@@ -299,7 +337,7 @@ TEST_F(NvmeTest, AScrubFindsDamageBeforeAnybodyAsks) {
   ToyEngine engine(scrubbed);
   engine.serve(prompt());
   engine.drop({kHbm0, kDram0});
-  flip(folder_ / "drive0/blocks.dat", 30 * kRecordBytes + 4096 + 17);
+  ASSERT_TRUE(flip_byte(folder_ / "drive0/blocks.dat", 30 * kRecordBytes + 4096 + 17));
   std::uint64_t milliseconds = 0;
   const auto is_found = [&] {
     const Stats stats = engine.cache().stats();

@@ -21,14 +21,14 @@ void require(bool condition) {
 
 const std::string& good_manifest() {
   static const std::string text =
-      format_manifest(RecordFormat(Layout::full(2, 1, 8, KvDtype::f32, 4), 4096), 20'000);
+      format_manifest({RecordFormat(Layout::full(2, 1, 8, KvDtype::f32, 4), 4096), 20'000, 7});
   return text;
 }
 
 void parse(std::string_view text) {
   const auto manifest = parse_manifest(text);
   if (!manifest) return;
-  require(format_manifest(manifest->format, manifest->slot_count) == text);
+  require(format_manifest(*manifest) == text);
 }
 
 }  // namespace

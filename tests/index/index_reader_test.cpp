@@ -8,6 +8,7 @@
 
 #include "index/sample.hpp"
 #include "index/slot_index.hpp"
+#include "support/damage.hpp"
 
 namespace terrace::internal {
 namespace {

@@ -23,8 +23,8 @@ Layout many_groups(std::uint32_t count) {
 
 TEST(NvmeManifest, IsTextThatAPersonCanRead) {
   const RecordFormat format(Layout::full(12, 8, 64, KvDtype::f32), 4096);
-  EXPECT_EQ(format_manifest(format, 20'000),
-            "terrace-cache 2\n"
+  EXPECT_EQ(format_manifest({format, 20'000, 7}),
+            "terrace-cache 3\n"
             "record_format 1\n"
             "block_tokens 16\n"
             "dtype f32\n"
@@ -36,16 +36,18 @@ TEST(NvmeManifest, IsTextThatAPersonCanRead) {
                 "alignment 4096\n"
                 "header_bytes 4096\n"
                 "record_bytes 790528\n"
-                "slot_count 20000\n");
+                "slot_count 20000\n"
+                "life 7\n");
 }
 
 TEST(NvmeManifest, ComesBackAsItWasWritten) {
   for (const Layout& layout : {test::small_layout(), test::middle_layout(), many_groups(1024)}) {
     for (const std::uint32_t alignment : {4096U, 65'536U}) {
       const RecordFormat format(layout, alignment);
-      const auto parsed = parse_manifest(format_manifest(format, 4'000'000'000U));
+      const auto parsed = parse_manifest(format_manifest({format, 4'000'000'000U, 3'000'000'000U}));
       ASSERT_TRUE(parsed) << parsed.error().message;
       EXPECT_EQ(parsed->slot_count, 4'000'000'000U);
+      EXPECT_EQ(parsed->life, 3'000'000'000U);
       EXPECT_EQ(parsed->format.layout_digest(), format.layout_digest());
       EXPECT_EQ(parsed->format.alignment(), alignment);
       EXPECT_EQ(parsed->format.record_bytes(), format.record_bytes());
@@ -53,11 +55,11 @@ TEST(NvmeManifest, ComesBackAsItWasWritten) {
   }
 }
 
-// Only a digit of the slot count can change without notice: nothing in a manifest speaks twice of
-// it, and a cache compares it with its own.
+// Only a digit of slot count or life can change without notice: nothing in a manifest speaks twice
+// of them. A cache compares the slots with its own; a wrong life costs a hit at most.
 TEST(NvmeManifest, NoDamageIsReadAsTheSameManifest) {
   const RecordFormat format(test::small_layout(), 4096);
-  const std::string text = format_manifest(format, 20'000);
+  const std::string text = format_manifest({format, 20'000, 7});
   const std::size_t slots_at = text.find("slot_count") + 11;
   std::size_t refused = 0;
   const auto try_damaged = [&](const std::string& damaged, std::size_t at) {
@@ -65,7 +67,7 @@ TEST(NvmeManifest, NoDamageIsReadAsTheSameManifest) {
     refused += !parsed;
     if (parsed) {
       EXPECT_GE(at, slots_at) << damaged;
-      EXPECT_NE(parsed->slot_count, 20'000U) << damaged;
+      EXPECT_TRUE(parsed->slot_count != 20'000U || parsed->life != 7U) << damaged;
     }
   };
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -79,7 +81,7 @@ TEST(NvmeManifest, NoDamageIsReadAsTheSameManifest) {
 }
 
 TEST(NvmeManifest, SaysWhetherItIsDamagedOrOfAnotherVersion) {
-  const std::string text = format_manifest(RecordFormat(test::small_layout(), 4096), 8);
+  const std::string text = format_manifest({RecordFormat(test::small_layout(), 4096), 8, 1});
   const auto code = [](const std::string& manifest) {
     const auto parsed = parse_manifest(manifest);
     return parsed ? Code::busy : parsed.error().code;
@@ -88,7 +90,7 @@ TEST(NvmeManifest, SaysWhetherItIsDamagedOrOfAnotherVersion) {
     return std::string(text).replace(text.find(from), std::string_view(from).size(), to);
   };
   EXPECT_EQ(code("terrace-cache 1\nrecord_format 1\nlayout 12\n"), Code::unsupported);
-  EXPECT_EQ(code(replaced("terrace-cache 2", "terrace-cache 3")), Code::unsupported);
+  EXPECT_EQ(code(replaced("terrace-cache 3", "terrace-cache 4")), Code::unsupported);
   EXPECT_EQ(code(replaced("record_format 1", "record_format 2")), Code::unsupported);
   EXPECT_EQ(code(replaced("full_attention", "latent")), Code::unsupported);
   EXPECT_EQ(code(""), Code::corrupt);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "index/store_fixture.hpp"
+#include "support/damage.hpp"
 
 namespace terrace::internal {
 namespace {

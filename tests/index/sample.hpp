@@ -166,14 +166,4 @@ inline std::map<std::string, std::pair<std::int64_t, std::string>> files_of(
   return files;
 }
 
-// Changes one bit. Returns: whether it could.
-inline bool flip_byte(const std::filesystem::path& file, std::uint64_t at) {
-  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-  stream.seekg(static_cast<std::streamoff>(at));
-  const int byte = stream.get();
-  stream.seekp(static_cast<std::streamoff>(at));
-  stream.put(static_cast<char>(byte ^ 0x10));
-  return byte >= 0 && stream.flush().good();
-}
-
 }  // namespace terrace::test

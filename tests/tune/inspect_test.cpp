@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "support/damage.hpp"
 #include "tune/fixture.hpp"
 
 namespace terrace::tune {
@@ -101,7 +102,9 @@ TEST_F(InspectTest, ModelsAndChainsAreCounted) {
                                     {"depth_p90", 8},
                                     {"depth_max", 8}}));
   EXPECT_EQ(report["tokens"], 192);
-  EXPECT_EQ(report["sequence"]["max"].get<int>() - report["sequence"]["min"].get<int>(), 11);
+  EXPECT_EQ(report["sequence"]["max"].get<std::uint64_t>() -
+                report["sequence"]["min"].get<std::uint64_t>(),
+            11U);
 }
 
 TEST_F(InspectTest, VerifyReadsEveryPayload) {

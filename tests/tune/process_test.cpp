@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "support/damage.hpp"
 #include "tune/fixture.hpp"
 
 namespace terrace::test {
