@@ -6,9 +6,10 @@
 // What is compared. Ours is the cache's own transfers between a DRAM tier on huge pages and an NVMe
 // tier, blocks pinned, evicted and published as ever: `read_verified` and `write` as the cache does
 // it, every digest and token of each record compared, each record sealed; `read` and
-// `write_unsealed`, the same without the hashes. The limit (BareLoop) moves requests of the size of
-// our record, header and alignment included, at the same offsets of the same file, as many at a
-// time, with as much memory. Figures of both are payload a second, so that `ratio` is what our code
+// `write_unsealed`, the same without the hashes, and so without the portions of 1 MiB in which writes
+// are submitted, that the drive may work while the next ones are sealed. The limit (BareLoop) moves
+// requests of the size of our record, header and alignment included, at the same offsets of the same
+// file, as many at a time, with as much memory. Figures of both are payload a second, so that `ratio` is what our code
 // costs. `payload` is the ratio over a limit that moves the payload alone, packed: what the header
 // costs is in there, too. `read_run` and `write_run` move up to 1 MiB of consecutive slots a
 // request, whose DRAM slots lie together as far as the mover's do; their limit moves as much in one piece;

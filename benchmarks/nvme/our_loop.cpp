@@ -40,17 +40,18 @@ OurLoop::OurLoop(internal::Tiers& tiers)
     internal::RecordMeta meta;
     meta.tokens = tokens_;
     meta.self = chain_next(meta.parent, meta.tokens);
-    blocks_.push_back(store_.insert(meta, internal::kNoBlock));
-    store_.recover(blocks_.back(), kNvme0, slot);
+    if (store_.insert(meta, internal::kNoBlock) != slot)
+      throw std::logic_error("the block table does not fill from its first block on");
+    store_.recover(slot, kNvme0, slot);
   }
   // The first blocks take the slots of DRAM; whoever comes next takes that of the coldest one.
   for (std::uint32_t i = 0; i < tiers.dram.slot_count; ++i) {
-    if (!store_.begin_landing(blocks_[i], kDram0, internal::Loss::refused))
+    if (!store_.begin_landing(i, kDram0, internal::Loss::refused))
       throw std::logic_error("DRAM has fewer slots than it says");
-    store_.finish_landing(blocks_[i], kDram0);
-    const std::uint32_t slot = store_.at(blocks_[i], kDram0).slot;
+    store_.finish_landing(i, kDram0);
+    const std::uint32_t slot = store_.at(i, kDram0).slot;
     memory_.push_back(tiers.dram.record(slot).data());
-    in_dram_.push_back(blocks_[i]);
+    in_dram_.push_back(i);
     if (slot != i) throw std::logic_error("DRAM does not fill from its first slot on");
   }
 }
@@ -103,22 +104,20 @@ void OurLoop::warm() const {
   const std::size_t runs = std::min<std::size_t>((kReadAhead + run_blocks_ - 1) / run_blocks_,
                                                  first_slots_.size() - next_);
   for (const std::uint32_t first : first_slots_.subspan(next_, runs)) {
-    for (std::uint32_t i = 0; i < run_blocks_; ++i)
-      store_.table().prefetch_move(blocks_[first + i]);
+    for (std::uint32_t i = 0; i < run_blocks_; ++i) store_.table().prefetch_move(first + i);
   }
 }
 
 void OurLoop::start_run(std::uint32_t first_slot) {
-  const std::span<const BlockId> run = std::span(blocks_).subspan(first_slot, run_blocks_);
   slots_.clear();
-  for (const BlockId block : run) {
+  for (BlockId block = first_slot; block < first_slot + run_blocks_; ++block) {
     // What is read is in DRAM only where the file is small.
     if (store_.state(block, kDram0) == BlockState::resident) store_.evict(block, kDram0);
     slots_.push_back(store_.acquire_slot(kDram0, internal::Loss::allowed));
     if (slots_.back() == internal::kNoSlot) throw std::logic_error("all of DRAM is on its way");
   }
   std::ranges::sort(slots_);  // as the mover
-  for (std::size_t i = 0; i < run.size(); ++i) start(run[i], slots_[i]);
+  for (std::uint32_t i = 0; i < run_blocks_; ++i) start(first_slot + i, slots_[i]);
 }
 
 void OurLoop::start(BlockId block, std::uint32_t slot) {

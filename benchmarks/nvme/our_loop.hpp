@@ -50,8 +50,7 @@ class OurLoop {
   internal::HeldClock time_{clock_};
   internal::Waker waker_;
   std::vector<TokenId> tokens_;
-  internal::BlockStore store_;
-  std::vector<internal::BlockId> blocks_;  // by slot of NVMe
+  internal::BlockStore store_;  // block i is in slot i of NVMe
   std::vector<std::byte*> memory_;
   std::vector<internal::BlockId> in_dram_;  // by slot of DRAM: who came there last
   std::vector<std::uint32_t> slots_;        // scratch

@@ -253,14 +253,12 @@ IoRequest NvmeTransfers::request_of(std::uint32_t head) {
 }
 
 void NvmeTransfers::seal(Slot& slot) {
-  if (slot.sealed || !slot.transfer.is_write()) return;
+  if (slot.sealed || !slot.transfer.is_write() || !hashes_) return;
   RecordMeta meta = store_.table().meta(slot.transfer.block);
   meta.incarnation = store_.events().incarnation();
   meta.sequence = sequence_++;
-  if (hashes_) {
-    tiers_.format.seal(record_of(slot), meta);
-    if (drives_[drive_of(slot)].is_virtual) flush_lines(record_of(slot));
-  }
+  tiers_.format.seal(record_of(slot), meta);
+  if (drives_[drive_of(slot)].is_virtual) flush_lines(record_of(slot));
   slot.sealed = true;
   sealed_bytes_ += tiers_.format.record_bytes();
 }
