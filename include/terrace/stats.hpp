@@ -50,6 +50,9 @@ struct Stats {
   // Payload, headers and index, as written to the drives; over bytes_written of kNvme0: the write
   // amplification.
   std::uint64_t nvme_bytes_worn = 0;
+  // Gauge: reads and writes that a drive has not answered within 30 s. Whoever waited has gone on
+  // without, but each keeps its slot of DRAM until the drive does answer.
+  std::uint64_t nvme_unanswered_blocks = 0;
   std::uint64_t scrubbed_blocks = 0;
   std::uint64_t index_failures = 0;
   std::uint64_t recovered_blocks = 0;  // found on NVMe at open

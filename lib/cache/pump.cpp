@@ -191,6 +191,7 @@ Stats Core::stats() {
     stats.places[place].capacity_bytes = strides[place] * stats.places[place].capacity_blocks;
   }
   stats.spill_backlog_blocks = mover_->backlog_blocks();
+  stats.nvme_unanswered_blocks = mover_->unanswered_blocks();
   stats.hbm_is_host = options_.device->name() == "host";
   stats.dram_pinned = tiers_->dram.pinned;
   stats.dram_huge_pages = tiers_->dram.memory.huge_pages();

@@ -80,6 +80,7 @@ class Mover {
   void cancel_all() noexcept;
   void cancel_into(std::uint32_t pool) noexcept;  // fetches into an engine's pool
   std::uint64_t backlog_blocks() const noexcept;
+  std::uint64_t unanswered_blocks() const noexcept { return nvme_ == nullptr ? 0 : nvme_->late(); }
 
   std::vector<Pool>& pools() noexcept { return pools_; }
 

@@ -214,9 +214,11 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
   ASSERT_TRUE(fetch.done());
   EXPECT_TRUE(fetch.take_lease().slots().empty());
   EXPECT_GT(nvme(engine.cache().stats()).io_errors, 0u);
+  EXPECT_EQ(engine.cache().stats().nvme_unanswered_blocks, 40u);
   control_.hang = false;
   EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 0u) << "what was given up stays so";
   engine.wait_until_unpinned();  // the late answers
+  EXPECT_EQ(engine.cache().stats().nvme_unanswered_blocks, 0u);
 }
 
 // I18: and one that answers others meanwhile, so that it stays in service, while what it does not answer

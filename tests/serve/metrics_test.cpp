@@ -38,6 +38,7 @@ TEST(CacheMetrics, OneSeriesAPlace) {
   stats.places[kDram0].block_stride_bytes = 4096;
   stats.nvme_io_uring = true;
   stats.spill_backlog_blocks = 9;
+  stats.nvme_unanswered_blocks = 7;
   const auto families = cache_metrics(stats);
   const auto& corrupt = family(families, "terrace_cache_corrupt_blocks_total").metric;
   ASSERT_EQ(corrupt.size(), std::size_t{kPlaceCount});
@@ -46,6 +47,7 @@ TEST(CacheMetrics, OneSeriesAPlace) {
   EXPECT_EQ(corrupt[kHbm0].counter.value, 0);
   EXPECT_EQ(family(families, "terrace_cache_used_bytes").metric[kDram0].gauge.value, 5 * 4096);
   EXPECT_EQ(family(families, "terrace_cache_spill_backlog_blocks").metric[0].gauge.value, 9);
+  EXPECT_EQ(family(families, "terrace_cache_nvme_unanswered_blocks").metric[0].gauge.value, 7);
 }
 
 TEST(RequestMetrics, CountsAnswersAndRefusals) {

@@ -285,6 +285,7 @@ void Life::check_at_rest() {
   observe();
   const Stats& stats = last_;
   world().check(stats.spill_backlog_blocks == 0, "a backlog after flush()");
+  world().check(stats.nvme_unanswered_blocks == 0, "at rest, a drive still owes an answer");
   world().check(stats.queries == fetches_ && stats.query_tokens == fetch_tokens_,
                 "I25: a fetch that never ended, or ended twice");
   for (PlaceId place = 0; place < kPlaceCount; ++place) {
