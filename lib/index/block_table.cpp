@@ -2,19 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/assert.hpp"
+#include "base/same_bytes.hpp"
 
 namespace terrace::internal {
-namespace {
-
-// The comparison of std::array<std::byte, 32> is a loop over bytes, in the middle of every match.
-bool same_bytes(const Digest& a, const Digest& b) noexcept {
-  return std::memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-}  // namespace
 
 BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
     : block_tokens_(block_tokens),

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "base/same_bytes.hpp"
 #include "terrace/key.hpp"
 
 namespace terrace::internal {
@@ -74,7 +75,7 @@ class RootTable {
 
   std::vector<std::unique_ptr<Piece>> pieces_;  // sized once
   std::uint32_t count_ = 0;
-  std::unordered_map<Digest, std::uint32_t, Hash> index_;
+  std::unordered_map<Digest, std::uint32_t, Hash, SameBytes> index_;
   std::uint32_t free_ = kNone;
 };
 
