@@ -76,7 +76,7 @@ void NvmeTransfers::start(Transfer::Step step, BlockId block) noexcept {
   slot.transfer.block = block;
   slot.transfer.nvme_slot = store_.at(block, kNvme0).slot;
   slot.dram_slot = store_.at(block, kDram0).slot;
-  slot.started = store_.now();
+  slot.started = looks_;
   if (slot.transfer.is_write()) ++writes_;
   started_.push_back(index);
 }

@@ -36,7 +36,8 @@ struct Transfer {
 
 class NvmeTransfers {
  public:
-  // What a drive may take to answer.
+  // What a drive may take to answer, while somebody polls: of what it did in a pause nobody knows, nor
+  // could what waits for its turn be handed over.
   static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::seconds(30);
 
   // Without `hashes` nothing is sealed or verified: for benchmarks, which ask what that costs.
@@ -80,11 +81,12 @@ class NvmeTransfers {
  private:
   static constexpr std::uint32_t kNone = 0xffffffffu;
   static constexpr std::chrono::nanoseconds kWatchEvery = std::chrono::seconds(1);
+  static constexpr std::uint32_t kLooksMax = kAnswerMax / kWatchEvery;
 
   struct Slot {
     Transfer transfer;
-    std::chrono::nanoseconds started{0};  // [lock]
-    std::uint32_t dram_slot = kNoSlot;    // pinned, so it stays the block's
+    std::uint32_t started = 0;          // [lock] in looks
+    std::uint32_t dram_slot = kNoSlot;  // pinned, so it stays the block's
     // [pump]
     std::uint32_t next = kNone;  // of the run
     std::uint32_t generation = 0;
@@ -144,7 +146,8 @@ class NvmeTransfers {
   std::uint32_t late_writes_ = 0;        // [lock] of these, overdue
   std::uint32_t late_ = 0;               // [lock] with reads
   std::vector<std::uint32_t> started_;   // [lock] decided in this round
-  std::chrono::nanoseconds watched_{0};  // [lock]
+  std::chrono::nanoseconds watched_{0};  // [lock] the last look
+  std::uint32_t looks_ = 0;              // [lock] at most one each kWatchEvery
   std::vector<std::uint32_t> fresh_;     // [pump] handed over, not in runs yet
   std::vector<Drive> drives_;            // [pump]
   std::vector<Result> results_;          // [pump]
@@ -170,11 +173,12 @@ void NvmeTransfers::watch(const Late& late) {
   const std::chrono::nanoseconds now = store_.now();
   if (idle() || now - watched_ < kWatchEvery) return;
   watched_ = now;
+  ++looks_;
   for (Slot& slot : slots_) {
     Transfer& transfer = slot.transfer;
     const bool waits =
         transfer.step != Transfer::Step::idle && transfer.step != Transfer::Step::indexing;
-    if (!waits || transfer.overdue || now - slot.started < kAnswerMax) continue;
+    if (!waits || transfer.overdue || looks_ - slot.started <= kLooksMax) continue;
     transfer.overdue = true;
     ++late_;
     if (transfer.is_write()) ++late_writes_;

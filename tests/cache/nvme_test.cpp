@@ -1,5 +1,6 @@
 // The NVMe tier under a real cache: runs, several drives, drives that fail, write budget, scrub.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -219,6 +220,30 @@ TEST_F(NvmeTest, I18ADriveThatDoesNotAnswerHoldsNobodyUp) {
   EXPECT_EQ(engine.serve(prompt()).cached_by_place[kNvme0], 0u) << "what was given up stays so";
   engine.wait_until_unpinned();  // the late answers
   EXPECT_EQ(engine.cache().stats().nvme_unanswered_blocks, 0u);
+}
+
+// Nobody polls for a while: what still waits for its turn then has not been refused an answer.
+TEST_F(NvmeTest, I18APauseOfTheEngineIsNotTheDrivesFault) {
+  Options options = this->options();
+  options.io_queue_depth = 2;
+  ToyEngine engine(options);
+  constexpr std::uint32_t kChains = 12;
+  const auto one_block = [](std::uint32_t chain) { return tokens_from(chain * 1000, 9); };
+  for (std::uint32_t chain = 0; chain < kChains; ++chain) engine.serve(one_block(chain));
+  engine.drop({kHbm0, kDram0});
+  std::array<FetchOp, kChains> fetches;
+  for (std::uint32_t chain = 0; chain < kChains; ++chain) {
+    auto match = engine.model().match(one_block(chain));
+    ASSERT_TRUE(engine.model().fetch(std::move(*match), fetches[chain]));
+  }
+  engine.cache().poll();
+  clock_->advance(60s);
+  for (const FetchOp& fetch : fetches) {
+    while (!fetch.done()) engine.cache().poll();
+    EXPECT_EQ(fetch.blocks_usable(), 1u);
+  }
+  EXPECT_EQ(nvme(engine.cache().stats()).io_errors, 0u);
+  EXPECT_EQ(engine.cache().stats().nvme_drives_failed, 0u);
 }
 
 // I18: and one that answers others meanwhile, so that it stays in service, while what it does not answer
