@@ -15,6 +15,7 @@ using Kind = IoRequest::Kind;
 using Outcome = internal::RequestTable::Outcome;
 
 constexpr int kStallsMax = 6;
+constexpr Clock::Time kRefusesMax = 2s;
 
 // `visit(data, offset)` for each sector of a request, `offset` counted from its start.
 template <class Pieces, class Visit>
@@ -69,7 +70,7 @@ SimDisk::~SimDisk() {
 std::size_t SimDisk::submit(std::span<const IoRequest> requests) {
   std::size_t taken = 0;
   for (const IoRequest& request : requests) {
-    if (requests_.full() || world_.strikes(Fault::short_submit)) break;
+    if (requests_.full() || refuses()) break;
     world_.step();
     const int error = internal::check_request(request, size_bytes_);
     flights_.push_back(launch(requests_.add(request, error)));
@@ -78,6 +79,17 @@ std::size_t SimDisk::submit(std::span<const IoRequest> requests) {
     ++taken;
   }
   return taken;
+}
+
+// For a while: a drive that has room and takes nothing would be one that does not answer.
+bool SimDisk::refuses() {
+  if (world_.now() - refusing_since_.value_or(world_.now()) >= kRefusesMax ||
+      !world_.strikes(Fault::short_submit)) {
+    refusing_since_.reset();
+    return false;
+  }
+  if (!refusing_since_) refusing_since_ = world_.now();
+  return true;
 }
 
 // A request, or what is left of it.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "io/request_table.hpp"
@@ -90,6 +91,7 @@ class SimDisk final : public BlockDevice {
   void land_write(const Flight& flight);
   void check_memory(const Flight& flight);
   void haunt();
+  bool refuses();
 
   World& world_;
   Drive& drive_;
@@ -98,6 +100,7 @@ class SimDisk final : public BlockDevice {
   internal::RequestTable requests_;
   const std::span<std::byte> buffers_;
   std::vector<Flight> flights_;
+  std::optional<Clock::Time> refusing_since_;  // of requests for which there is room
   std::uint64_t writes_ = 0;
   std::vector<Completion> echoes_;  // of requests that are long over
   bool is_dead_ = false;            // from now on everything fails
