@@ -26,21 +26,21 @@ class EventRing {
   // What the ring counts itself, sequence and incarnation, is not read.
   void push(const Event& event) noexcept {
     // Written once in thousands of events, so in no cache by then.
-    prefetch_line(&entry(next_ + kAhead));
-    entry(next_++) = {.key = event.key,
-                      .parent = event.parent,
-                      .time_ns = event.time_ns,
-                      .depth = event.depth,
-                      .place = event.place,
-                      .from = event.from,
-                      .to = event.to};
+    prefetch_line(&entries_[place_of(next_ + kAhead)]);
+    entries_[place_of(next_++)] = {.key = event.key,
+                                   .parent = event.parent,
+                                   .time_ns = event.time_ns,
+                                   .depth = event.depth,
+                                   .place = event.place,
+                                   .from = event.from,
+                                   .to = event.to};
   }
 
   std::size_t read(std::uint64_t from, std::span<Event> out) const noexcept {
     const std::uint64_t oldest = next_ > entries_.size() ? next_ - entries_.size() : 0;
     std::size_t count = 0;
     for (std::uint64_t at = std::max(from, oldest); at < next_ && count < out.size(); ++at) {
-      const Entry& it = entries_[at & (entries_.size() - 1)];
+      const Entry& it = entries_[place_of(at)];
       out[count++] = {.sequence = at,
                       .incarnation = incarnation_,
                       .time_ns = it.time_ns,
@@ -71,8 +71,8 @@ class EventRing {
   };
   static_assert(sizeof(Entry) == 48);
 
-  Entry& entry(std::uint64_t sequence) noexcept {
-    return entries_[sequence & (entries_.size() - 1)];
+  std::size_t place_of(std::uint64_t sequence) const noexcept {
+    return sequence & (entries_.size() - 1);
   }
 
   std::vector<Entry> entries_;

@@ -73,6 +73,7 @@ TEST_F(InspectTest, ACleanDirectoryIsDescribed) {
   EXPECT_EQ(manifest["layout"]["layout_digest"], to_hex(layout().layout_digest()));
   EXPECT_EQ(manifest["block_bytes"], kBlockBytes);
   EXPECT_EQ(manifest["record_bytes"], kRecordBytes);
+  EXPECT_EQ(manifest["life"], 1);
   EXPECT_EQ(report["disk"]["data_bytes"],
             manifest["slot_count"].get<std::uint64_t>() * kRecordBytes);
 
@@ -135,6 +136,7 @@ TEST_F(InspectTest, APersonReadsTheSame) {
                     HasSubstr("f16, 16 tokens a block"), HasSubstr("4 layers x 4 KV heads x 32"),
                     HasSubstr("32 KiB in a record of 36 KiB"), HasSubstr("GB/s"),
                     HasSubstr("384 KiB verified"), HasSubstr("p50 3, p90 8, max 8"),
+                    HasSubstr("1.0 to 1.11 (life.count)"),
                     HasSubstr("none: a start scans the records"), HasSubstr("clean\n")));
 }
 
