@@ -44,7 +44,7 @@ void Mover::start_fetch(FetchState& state) {
   state.lands.assign(count, 0);
   state.results.assign(count, BlockResult{});
   for (std::size_t i = 0; i < count; ++i) state.results[i].found_at = state.found_at[i];
-  state.read_at_since = store_.now();
+  state.read_at_since = looks();
   active_fetches_.push_back(&state);
   if (!state.to_pool) {
     // HBM is taken up front and in order, so that two fetches never wait for each other's slots.
@@ -107,7 +107,7 @@ void Mover::issue_reads(FetchState& state) {
   run_slots_.clear();
   const std::uint32_t before = state.read_at;
   while (state.read_at < state.usable && plan_read(state, state.read_at)) ++state.read_at;
-  if (state.read_at > before) state.read_at_since = store_.now();
+  if (state.read_at > before) state.read_at_since = looks();
   std::ranges::sort(run_slots_);  // as in a spill: a run is one piece of memory then
   for (std::size_t i = 0; i < run_.size(); ++i) {
     store_.attach(run_[i], kDram0, run_slots_[i]);
@@ -159,7 +159,7 @@ bool Mover::is_ready(const FetchState& state, std::uint32_t index) const noexcep
 // A read cannot start for lack of room, and room is held by requests that a drive does not answer.
 bool Mover::waits_in_vain(const FetchState& state) const noexcept {
   return nvme_ != nullptr && nvme_->late() > 0 && state.read_at < state.usable &&
-         store_.now() - state.read_at_since >= NvmeTransfers::kAnswerMax;
+         nvme_->is_late(state.read_at_since);
 }
 
 // Nothing is on its way that could still make it ready.

@@ -102,6 +102,7 @@ class Mover {
   void issue_reads(FetchState& state);
   bool plan_read(FetchState& state, std::uint32_t index);
   bool is_ready(const FetchState& state, std::uint32_t index) const noexcept;
+  std::uint32_t looks() const noexcept { return nvme_ == nullptr ? 0 : nvme_->looks(); }
   bool waits_in_vain(const FetchState& state) const noexcept;
   bool is_lost(const FetchState& state, std::uint32_t index) const noexcept;
   bool choose_run(FetchState& state);

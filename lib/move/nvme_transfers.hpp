@@ -54,6 +54,9 @@ class NvmeTransfers {
   bool idle() const noexcept { return free_.size() == slots_.size(); }
   std::uint32_t writes_in_flight() const noexcept { return writes_ - late_writes_; }
   std::uint32_t late() const noexcept { return late_; }  // overdue, and not answered yet
+  // How often watch() has looked, and whether that is too often for whoever waits since then.
+  std::uint32_t looks() const noexcept { return looks_; }
+  bool is_late(std::uint32_t since) const noexcept { return looks_ - since > kLooksMax; }
   bool reads_in_flight() const noexcept { return slots_.size() - free_.size() > writes_; }
 
   // REQUIRES: free() > 0, and for a write writes_free() > 0; the block has slots in DRAM and on NVMe.
@@ -178,7 +181,7 @@ void NvmeTransfers::watch(const Late& late) {
     Transfer& transfer = slot.transfer;
     const bool waits =
         transfer.step != Transfer::Step::idle && transfer.step != Transfer::Step::indexing;
-    if (!waits || transfer.overdue || looks_ - slot.started <= kLooksMax) continue;
+    if (!waits || transfer.overdue || !is_late(slot.started)) continue;
     transfer.overdue = true;
     ++late_;
     if (transfer.is_write()) ++late_writes_;

@@ -38,13 +38,13 @@ struct FetchState {
   std::vector<BlockResult> results;
   std::vector<std::uint32_t> pool_slots;  // registered pool only
 
-  std::uint32_t usable = 0;                   // blocks that can still be had; shrinks from the tail
-  std::uint32_t read_at = 0;                  // blocks before it need no NVMe read any more
-  std::chrono::nanoseconds read_at_since{0};  // [lock] when it moved last
-  std::uint32_t settled = 0;   // blocks before it are resident, or their copies are enqueued
-  std::uint32_t run_end = 0;   // end of the run whose copies are being enqueued; 0: none
-  std::uint32_t group_at = 0;  // layer group of that run that is enqueued next
-  bool copied = false;         // something was enqueued since the last point
+  std::uint32_t usable = 0;         // blocks that can still be had; shrinks from the tail
+  std::uint32_t read_at = 0;        // blocks before it need no NVMe read any more
+  std::uint32_t read_at_since = 0;  // [lock] when it moved last, in looks (NvmeTransfers)
+  std::uint32_t settled = 0;        // blocks before it are resident, or their copies are enqueued
+  std::uint32_t run_end = 0;        // end of the run whose copies are being enqueued; 0: none
+  std::uint32_t group_at = 0;       // layer group of that run that is enqueued next
+  bool copied = false;              // something was enqueued since the last point
   bool cancelled = false;
   bool orphaned = false;            // its FetchOp is gone
   std::vector<StreamPoint> points;  // one a layer group, once done
