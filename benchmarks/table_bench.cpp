@@ -8,6 +8,10 @@
 // `mixed` is `match` where chains came in turns of a few blocks, as many users' do, so that no chain lies
 // in one piece.
 //
+// That of a replacement is `bare`: what a table has to touch at the least, and nothing to decide. One
+// line each of the hash table, for the block that leaves and for the one that comes, and all that is
+// kept of the block.
+//
 // Twice: as fast as the processor can, one after another, where ten thousand blocks never leave its
 // caches; and `cold`, where other work, as an engine's, goes through them before each operation.
 #include <fmt/format.h>
@@ -72,7 +76,7 @@ class Chain {
     return meta;
   }
 
-  BlockId parent = kNoBlock;
+  std::vector<BlockId> blocks;  // those that are in
 
  private:
   std::vector<TokenId> tokens_;
@@ -94,7 +98,7 @@ class Table {
       while (!users.empty()) {
         for (Chain& user : users) {
           for (std::uint32_t turn = 1 + random() % turn_max; turn > 0 && !user.at_end(); --turn)
-            insert(user.next(), user.parent);
+            insert(user.next(), user.blocks);
         }
         std::erase_if(users, [](const Chain& user) { return user.at_end(); });
       }
@@ -102,11 +106,14 @@ class Table {
   }
 
   // Once the table is full, the coldest block leaves.
-  void insert(const RecordMeta& meta, BlockId& parent) {
+  void insert(const RecordMeta& meta, std::vector<BlockId>& chain) {
     const std::uint32_t slot = store_.acquire_slot(kDram0, Loss::allowed);
-    parent = store_.insert(meta, parent);
-    store_.attach(parent, kDram0, slot);
-    store_.finish_landing(parent, kDram0);
+    const BlockId id = store_.insert(meta, chain.empty() ? kNoBlock : chain.back());
+    store_.attach(id, kDram0, slot);
+    store_.finish_landing(id, kDram0);
+    chain.push_back(id);
+    if (const std::size_t last = chain.size() - 1; last >= BlockTable::kAhead)
+      store_.table().note_ahead(chain[last - BlockTable::kAhead], id);
   }
 
   std::uint32_t chains() const { return chains_; }
@@ -172,17 +179,62 @@ double replace(Table& table, std::uint32_t repeats, bool cold) {
     if (cold) do_other_work();
     Chain chain(1'000'000'000 + i);
     std::vector<RecordMeta> metas;
-    while (!chain.at_end()) metas.push_back(chain.next());
+    std::vector<ChainPoint> points;
+    while (!chain.at_end()) points.push_back(metas.emplace_back(chain.next()).self);
     const auto begin = SteadyClock::now();
     for (std::size_t at = 0; at < metas.size(); ++at) {  // as a commit
-      const std::size_t ahead = at + BlockTable::kAhead;
-      if (ahead < metas.size()) table.blocks().prefetch_bucket(metas[ahead].self.key);
-      table.insert(metas[at], chain.parent);
+      table.blocks().prefetch_turn(points, at);
+      table.insert(metas[at], chain.blocks);
     }
     costs.push_back(nanoseconds_since(begin) / kChainBlocks);
   }
   return median(costs);
 }
+
+// The memory of a table without its rules.
+class BareTable {
+ public:
+  explicit BareTable(std::uint32_t blocks) : lines_(blocks / kLineBlocks + 1), records_(blocks) {}
+
+  double replace(std::uint32_t repeats, bool cold) {
+    std::vector<double> costs;
+    for (std::uint32_t i = 0; i < repeats; ++i) {
+      if (cold) do_other_work();
+      std::vector<std::size_t> homes(std::size_t{2} * kChainBlocks);  // leaves, comes, leaves, ..
+      for (std::size_t& home : homes) home = random_() % lines_.size();
+      const auto begin = SteadyClock::now();
+      for (std::uint32_t at = 0; at < kChainBlocks; ++at) {
+        prefetch_turn(homes, at);
+        ++lines_[homes[2 * at]][0];
+        ++lines_[homes[2 * at + 1]][0];
+        records_[next_].fill(at);
+        next_ = (next_ + 1) % records_.size();
+      }
+      costs.push_back(nanoseconds_since(begin) / kChainBlocks);
+    }
+    return median(costs);
+  }
+
+ private:
+  static constexpr std::uint32_t kLineBlocks = 8;
+  static constexpr std::size_t kTurn = BlockTable::kTurn;
+
+  void prefetch_turn(std::span<const std::size_t> homes, std::size_t at) const {
+    if (at % kTurn != 0) return;
+    const std::size_t end = std::min(2 * (at + 2 * kTurn), homes.size());
+    for (std::size_t i = 2 * (at + kTurn); i < end; ++i) prefetch_line(&lines_[homes[i]]);
+    for (std::size_t i = next_ + kTurn; i < std::min(next_ + 2 * kTurn, records_.size()); ++i) {
+      for (std::size_t word = 0; word < records_[i].size(); word += Line{}.size())
+        prefetch_line(&records_[i][word]);
+    }
+  }
+
+  using Line = std::array<std::uint64_t, 8>;
+  HugeVector<Line> lines_;
+  HugeVector<std::array<std::uint64_t, 26>> records_;  // a Block, its parent's key and its tokens
+  std::size_t next_ = 0;
+  std::mt19937_64 random_{1};
+};
 
 void measure(std::uint32_t blocks, std::uint32_t repeats, bool cold) {
   const double hashing = hash(repeats);
@@ -191,12 +243,13 @@ void measure(std::uint32_t blocks, std::uint32_t repeats, bool cold) {
     Table table(blocks, 64, 8);
     mixed = look_up(table, repeats, cold);
   }
+  const double bare = BareTable(blocks).replace(repeats, cold);
   Table table(blocks, 1, kChainBlocks);
   const Lookups lookups = look_up(table, repeats, cold);
   fmt::print("{:>10} {:>5} {:>8.1f}", blocks, cold ? "cold" : "warm", hashing);
   for (const auto& costs : {lookups.again, lookups.first, mixed.again, mixed.first})
     fmt::print(" {:>7.1f} {:>6.2f}", median(costs), median(costs) / hashing);
-  fmt::print(" {:>8.0f}\n", replace(table, repeats, cold));
+  fmt::print(" {:>8.0f} {:>8.0f}\n", replace(table, repeats, cold), bare);
 }
 
 }  // namespace
@@ -211,8 +264,9 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", repeats, "Chains looked up and put in; medians count")
       ->check(CLI::Range(1, 100'000));
   CLI11_PARSE(app, argc, argv);
-  fmt::print("ns a block, and over hashing\n{:>10} {:>5} {:>8} {:>14} {:>14} {:>14} {:>14} {:>8}\n",
-             "blocks", "", "hashing", "match", "first", "mixed", "mixed first", "replace");
+  fmt::print(
+      "ns a block, and over hashing\n{:>10} {:>5} {:>8} {:>14} {:>14} {:>14} {:>14} {:>8} {:>8}\n",
+      "blocks", "", "hashing", "match", "first", "mixed", "mixed first", "replace", "bare");
   for (const bool cold : {false, true}) {
     for (const std::uint32_t size : sizes) measure(size, repeats, cold);
   }

@@ -27,13 +27,16 @@ class EventRing {
   void push(const Event& event) noexcept {
     // Written once in thousands of events, so in no cache by then.
     prefetch_line(&entries_[place_of(next_ + kAhead)]);
-    entries_[place_of(next_++)] = {.key = event.key,
-                                   .parent = event.parent,
-                                   .time_ns = event.time_ns,
-                                   .depth = event.depth,
-                                   .place = event.place,
-                                   .from = event.from,
-                                   .to = event.to};
+    // Field by field: a whole one would be put together on the stack, and read back from there in pieces
+    // that are wider than those written, for which the processor waits.
+    Entry& entry = entries_[place_of(next_++)];
+    entry.key = event.key;
+    entry.parent = event.parent;
+    entry.time_ns = event.time_ns;
+    entry.depth = event.depth;
+    entry.place = event.place;
+    entry.from = event.from;
+    entry.to = event.to;
   }
 
   std::size_t read(std::uint64_t from, std::span<Event> out) const noexcept {

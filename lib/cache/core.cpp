@@ -226,7 +226,7 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
                           .parent = chain[i],
                           .depth = prefix.prefix_.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
-    prefetch_ahead(chain, i);
+    store_->table().prefetch_turn(std::span(chain).subspan(1), i);
     BlockId id = store_->table().find(meta.self.key, meta.parent.lineage, meta.tokens);
     const bool duplicate = id != kNoBlock && store_->state(id, kHbm0) != BlockState::absent;
     if (id == kNoBlock) id = store_->insert(meta, parent);
@@ -235,6 +235,8 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
     ++(publishes ? result.published : duplicate ? result.duplicate : result.unpublished);
     prefix.slots_.push_back(lease.slots_[i]);
     prefix.blocks_.push_back(publishes ? id : kNoBlock);
+    if (const std::size_t last = prefix.blocks_.size() - 1; last >= BlockTable::kAhead)
+      store_->table().note_ahead(prefix.blocks_[last - BlockTable::kAhead], prefix.blocks_[last]);
     prefix.prefix_.tip = meta.self;
     ++prefix.prefix_.blocks;
     parent = id;
@@ -246,11 +248,6 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
   mover_->start_batch(batch);
   wake();
   return result;
-}
-
-void Core::prefetch_ahead(std::span<const ChainPoint> chain, std::size_t block) const noexcept {
-  const std::size_t ahead = block + 1 + BlockTable::kAhead;
-  if (ahead < chain.size()) store_->table().prefetch_bucket(chain[ahead].key);
 }
 
 // The lease's slot becomes the block's copy in HBM: findable once the batch's point has passed.
@@ -296,7 +293,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
                           .parent = chain[i],
                           .depth = at.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
-    prefetch_ahead(chain, i);
+    store_->table().prefetch_turn(std::span(chain).subspan(1), i);
     const std::optional<Movement> movement = land_in_dram(meta, parent);
     if (!movement) {
       state->reason = Code::no_space;
@@ -305,6 +302,8 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
     }
     movements.push_back(*movement);
     parent = movement->block;
+    if (i >= BlockTable::kAhead)
+      store_->table().note_ahead(movements[i - BlockTable::kAhead].block, parent);
     at.tip = meta.self;
     ++at.blocks;
     ++state->stored;

@@ -98,7 +98,6 @@ class Core : public std::enable_shared_from_this<Core> {
   void walk(Match& match, std::span<const TokenId> tokens);
   Result<void> start_fetch(Match& match, FetchOp& op, const OperationOptions& options,
                            const PoolId* pool, std::span<const std::uint32_t> slots);
-  void prefetch_ahead(std::span<const ChainPoint> chain, std::size_t block) const noexcept;
   void publish(BlockId id, std::uint32_t slot, Batch& batch);
   std::optional<Movement> land_in_dram(const RecordMeta& meta, BlockId parent);
 

@@ -1,7 +1,6 @@
 #include "index/block_table.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/assert.hpp"
 #include "base/same_bytes.hpp"
@@ -14,10 +13,9 @@ BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
       parent_keys_(capacity),
       roots_(capacity),
       tokens_(std::size_t{capacity} * block_tokens),
-      buckets_(std::bit_ceil(std::max<std::size_t>(capacity, 1)), kNoBlock),
-      next_(capacity) {
+      keys_(capacity) {
   for (BlockId id = capacity; id-- > 0;) {
-    next_[id] = free_;
+    blocks_[id].depth = free_;
     free_ = id;
   }
 }
@@ -25,19 +23,20 @@ BlockTable::BlockTable(std::uint32_t capacity, std::uint32_t block_tokens)
 BlockId BlockTable::find(const BlockKey& key, const Digest& parent_lineage,
                          std::span<const TokenId> tokens) const noexcept {
   if (blocks_.empty() || tokens.size() != block_tokens_) return kNoBlock;
-  for (BlockId id = buckets_[bucket_of(key)]; id != kNoBlock; id = next_[id]) {
+  return keys_.find(key, [&](BlockId id) {
     const Block& block = blocks_[id];
-    if (block.key == key && same_bytes(block.parent_lineage, parent_lineage) && holds(id, tokens))
-      return id;
-  }
-  return kNoBlock;
+    prefetch_line(&block.lineage);  // with the key, not after it
+    prefetch_tokens(id);
+    return block.key == key && same_bytes(block.parent_lineage, parent_lineage) &&
+           holds(id, tokens);
+  });
 }
 
 BlockId BlockTable::insert(const RecordMeta& meta, BlockId parent) noexcept {
   TERRACE_ASSERT(meta.tokens.size() == block_tokens_, meta.tokens.size());
   if (free_ == kNoBlock) return kNoBlock;
   const BlockId id = free_;
-  free_ = next_[id];
+  free_ = blocks_[id].depth;
   Block& block = blocks_[id];
   block = Block{};
   block.key = meta.self.key;
@@ -48,9 +47,7 @@ BlockId BlockTable::insert(const RecordMeta& meta, BlockId parent) noexcept {
   parent_keys_[id] = meta.parent.key;
   std::ranges::copy(meta.tokens,
                     tokens_.begin() + static_cast<std::ptrdiff_t>(std::size_t{id} * block_tokens_));
-  BlockId& bucket = buckets_[bucket_of(meta.self.key)];
-  next_[id] = bucket;
-  bucket = id;
+  keys_.insert(meta.self.key, id);
   ++size_;
   if (parent != kNoBlock) link(parent, id);
   return id;
@@ -71,13 +68,8 @@ void BlockTable::erase(BlockId id) noexcept {
   block.lineage = {};       // no link of a child leads here any more,
   block.parent = kNoBlock;  // and none of a parent
   roots_.release(block.root);
-  BlockId* link = &buckets_[bucket_of(block.key)];
-  while (*link != id) {
-    TERRACE_ASSERT(*link != kNoBlock, id);
-    link = &next_[*link];
-  }
-  *link = next_[id];
-  next_[id] = free_;
+  keys_.erase(block.key, id);
+  block.depth = free_;
   free_ = id;
   --size_;
 }
@@ -93,12 +85,9 @@ BlockId BlockTable::parent_of(BlockId id) const noexcept {
 BlockId BlockTable::find_parent(BlockId id) const noexcept {
   const BlockKey& key = parent_keys_[id];
   const Digest& lineage = blocks_[id].parent_lineage;
-  BlockId parent = buckets_[bucket_of(key)];
-  while (parent != kNoBlock &&
-         !(blocks_[parent].key == key && same_bytes(blocks_[parent].lineage, lineage))) {
-    parent = next_[parent];
-  }
-  return parent;
+  return keys_.find(key, [&](BlockId parent) {
+    return blocks_[parent].key == key && same_bytes(blocks_[parent].lineage, lineage);
+  });
 }
 
 RecordMeta BlockTable::meta(BlockId id) const noexcept {

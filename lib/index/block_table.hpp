@@ -1,8 +1,7 @@
 // Every block that has a copy somewhere: its name, its tokens, and its copy in each place.
 //
-// A hash table with chains, all storage reserved once. A lookup compares key, tokens at full width
-// and the parent's lineage, so that no collision of keys is ever a hit; blocks whose keys collide
-// live side by side. Must never move bytes or choose victims.
+// All storage is reserved once. A lookup compares key, tokens at full width and the parent's lineage,
+// so that no collision of keys is ever a hit; blocks whose keys collide live side by side. Must never move bytes or choose victims.
 //
 // Most lookups need no key. A block links to the child that was last asked for after it, and a child
 // to its parent; each link is set only where the lineage has proved it, and goes with its block. Where
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "base/prefetch.hpp"
+#include "index/key_table.hpp"
 #include "index/record.hpp"
 #include "index/root_table.hpp"
 #include "io/huge_vector.hpp"
@@ -49,10 +49,9 @@ struct alignas(64) Block {
   BlockKey key;
   BlockId parent = kNoBlock;  // where it was; it may have left since: see BlockTable::parent_of()
   BlockId child = kNoBlock;   // likewise, of the children the one that was last asked for
-  BlockId ahead =
-      kNoBlock;  // BlockTable::kAhead blocks further on, when somebody last walked there
-  std::uint32_t depth = 0;
-  std::uint32_t root = 0;  // in the table of roots
+  BlockId ahead = kNoBlock;   // BlockTable::kAhead blocks further on, when somebody last went there
+  std::uint32_t depth = 0;    // of a block that is not in the table: the next such one
+  std::uint32_t root = 0;     // in the table of roots
   std::array<Residency, kPlaceCount> at;
   alignas(64) Digest lineage{};
   Digest parent_lineage{};
@@ -93,29 +92,35 @@ class BlockTable {
   BlockId parent_of(BlockId id) const noexcept;
   // Returns: the parent's block, found by its name; kNoBlock.
   BlockId find_parent(BlockId id) const noexcept;
-  // How many blocks ahead memory is asked for.
+  // How many blocks ahead a walk asks for memory.
   static constexpr std::size_t kAhead = 16;
-  // Asks for the memory that find() and insert() read first.
-  void prefetch_bucket(const BlockKey& key) const noexcept {
-    prefetch_line(&buckets_[bucket_of(key)]);
+  // Says that who comes to `behind` will come to `id`, kAhead blocks further on. Either may be kNoBlock,
+  // or have left.
+  void note_ahead(BlockId behind, BlockId id) noexcept {
+    if (behind != kNoBlock && blocks_[behind].ahead != id) blocks_[behind].ahead = id;
   }
-  // Ask for the memory that erase(id) and an insert() in its place will touch, beside that of a change of
-  // state: what lies with the block, then, once that is there, its neighbour in the bucket.
+  // Who finds or inserts the blocks of `chain` one after another calls this before each, for the memory
+  // that these read first. Asks for that of kTurn blocks at once: every one lies in another page, and the
+  // processor looks up several pages in the time of one.
+  static constexpr std::size_t kTurn = 8;
+  void prefetch_turn(std::span<const ChainPoint> chain, std::size_t at) const noexcept {
+    if (at % kTurn != 0) return;
+    const std::size_t end = std::min(at + 2 * kTurn, chain.size());
+    for (std::size_t i = at == 0 ? 0 : at + kTurn; i < end; ++i) keys_.prefetch(chain[i].key);
+  }
+  // Asks for the memory that erase(id) and an insert() in its place will touch, beside that of a change
+  // of state.
   void prefetch_replace(BlockId id) const noexcept {
     prefetch_line(&blocks_[id].lineage);
     prefetch_tokens(id);
-    prefetch_bucket(blocks_[id].key);
-  }
-  void prefetch_unlink(BlockId id) const noexcept {
-    const BlockId first = buckets_[bucket_of(blocks_[id].key)];
-    if (first != kNoBlock) prefetch_line(&next_[first]);
+    keys_.prefetch(blocks_[id].key);
   }
   // Asks for the memory that find_parent() will read; prefetch_lineage(id) a while before.
   void prefetch_lineage(BlockId id) const noexcept {
     prefetch_line(&parent_keys_[id]);
     prefetch_line(&blocks_[id].lineage);
   }
-  void prefetch_parent(BlockId id) const noexcept { prefetch_bucket(parent_keys_[id]); }
+  void prefetch_parent(BlockId id) const noexcept { keys_.prefetch(parent_keys_[id]); }
   // Asks for the memory that a change of state reads: what moves for milliseconds is in no cache when it
   // arrives.
   void prefetch_move(BlockId id) const noexcept {
@@ -130,10 +135,6 @@ class BlockTable {
   std::uint32_t size() const noexcept { return size_; }
 
  private:
-  std::uint32_t bucket_of(const BlockKey& key) const noexcept {
-    return static_cast<std::uint32_t>(key.low & (buckets_.size() - 1));
-  }
-
   static constexpr std::size_t kLine = 64;
 
   // What a walk reads of a block.
@@ -163,8 +164,7 @@ class BlockTable {
   HugeVector<BlockKey> parent_keys_;  // apart: no lookup reads them
   RootTable roots_;
   HugeVector<TokenId> tokens_;
-  HugeVector<BlockId> buckets_;  // size is a power of two
-  HugeVector<BlockId> next_;     // in the bucket, or among the free; apart: erase() walks there
+  KeyTable keys_;
   BlockId free_ = kNoBlock;
 };
 
@@ -185,7 +185,7 @@ void BlockTable::find_chain(const ChainPoint& root, std::span<const TokenId> tok
     }
     prefetch_step(blocks_[id].ahead);
     BlockId& behind = last[i % kAhead];
-    if (i >= kAhead && blocks_[behind].ahead != id) blocks_[behind].ahead = id;
+    if (i >= kAhead) note_ahead(behind, id);
     behind = id;
     if (!visit(i, id)) return;
     parent = id;

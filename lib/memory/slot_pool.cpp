@@ -7,8 +7,7 @@
 namespace terrace::internal {
 
 SlotPool::SlotPool(std::span<const std::uint32_t> sizes)
-    : generation_(std::accumulate(sizes.begin(), sizes.end(), 0U), 0),
-      state_(generation_.size(), State::free) {
+    : slots_(std::accumulate(sizes.begin(), sizes.end(), 0U)) {
   std::uint32_t end = 0;
   for (const std::uint32_t size : sizes) {
     Range& range = ranges_.emplace_back();
@@ -25,28 +24,28 @@ std::uint32_t SlotPool::acquire(std::uint32_t range) noexcept {
   const std::uint32_t slot = ranges_[range].free.back();
   ranges_[range].free.pop_back();
   --free_;
-  TERRACE_ASSERT(state_[slot] == State::free, slot);
-  state_[slot] = State::used;
-  ++generation_[slot];
+  TERRACE_ASSERT(slots_[slot].state == State::free, slot);
+  slots_[slot].state = State::used;
+  ++slots_[slot].generation;
   return slot;
 }
 
 void SlotPool::release(std::uint32_t slot) noexcept {
-  TERRACE_ASSERT(slot < capacity() && state_[slot] == State::used, slot);
+  TERRACE_ASSERT(slot < capacity() && slots_[slot].state == State::used, slot);
   if (!ranges_[range_of(slot)].in_service) return quarantine(slot);
-  state_[slot] = State::free;
+  slots_[slot].state = State::free;
   add_free(slot);
 }
 
 void SlotPool::quarantine(std::uint32_t slot) noexcept {
-  TERRACE_ASSERT(slot < capacity() && state_[slot] == State::used, slot);
-  state_[slot] = State::quarantined;
+  TERRACE_ASSERT(slot < capacity() && slots_[slot].state == State::used, slot);
+  slots_[slot].state = State::quarantined;
   ++quarantined_;
 }
 
 void SlotPool::take_out_of_service(std::uint32_t range) noexcept {
   ranges_[range].in_service = false;
-  for (const std::uint32_t slot : ranges_[range].free) state_[slot] = State::quarantined;
+  for (const std::uint32_t slot : ranges_[range].free) slots_[slot].state = State::quarantined;
   const auto count = static_cast<std::uint32_t>(ranges_[range].free.size());
   ranges_[range].free.clear();
   free_ -= count;

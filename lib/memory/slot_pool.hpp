@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/prefetch.hpp"
 #include "io/huge_vector.hpp"
 
 namespace terrace::internal {
@@ -32,10 +33,12 @@ class SlotPool {
   // come back.
   void take_out_of_service(std::uint32_t range) noexcept;
 
-  bool is_used(std::uint32_t slot) const noexcept { return state_[slot] == State::used; }
+  bool is_used(std::uint32_t slot) const noexcept { return slots_[slot].state == State::used; }
   std::uint32_t range_of(std::uint32_t slot) const noexcept;
-  std::uint32_t generation(std::uint32_t slot) const noexcept { return generation_[slot]; }
-  std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(state_.size()); }
+  std::uint32_t generation(std::uint32_t slot) const noexcept { return slots_[slot].generation; }
+  // Asks for the memory that acquire() and release() of this slot touch.
+  void prefetch(std::uint32_t slot) const noexcept { prefetch_line(&slots_[slot]); }
+  std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
   std::uint32_t free() const noexcept { return free_; }
   std::uint32_t quarantined() const noexcept { return quarantined_; }
   std::uint32_t used() const noexcept { return capacity() - free() - quarantined_; }
@@ -47,6 +50,11 @@ class SlotPool {
 
  private:
   enum class State : std::uint8_t { free, used, quarantined };
+  struct Slot {
+    State state : 2 = State::free;
+    std::uint32_t generation : 30 = 0;
+  };
+  static_assert(sizeof(Slot) == 4);
   struct Range {
     std::uint32_t end = 0;
     bool in_service = true;
@@ -59,8 +67,7 @@ class SlotPool {
   }
 
   std::vector<Range> ranges_;
-  HugeVector<std::uint32_t> generation_;
-  HugeVector<State> state_;
+  HugeVector<Slot> slots_;
   std::uint32_t free_ = 0;
   std::uint32_t quarantined_ = 0;
 };
@@ -70,8 +77,8 @@ void SlotPool::adopt(const IsUsed& is_used) {
   for (Range& range : ranges_) range.free.clear();
   free_ = 0;
   for (std::uint32_t slot = capacity(); slot-- > 0;) {
-    state_[slot] = is_used(slot) ? State::used : State::free;
-    if (state_[slot] == State::free) add_free(slot);
+    slots_[slot].state = is_used(slot) ? State::used : State::free;
+    if (slots_[slot].state == State::free) add_free(slot);
   }
 }
 

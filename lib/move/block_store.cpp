@@ -75,14 +75,20 @@ std::uint32_t BlockStore::acquire_slot(PlaceId place, Loss loss, std::uint32_t r
   return pools_[place].acquire(range);
 }
 
-// Where one leaves, the next ones will soon, and a million blocks are in no cache. Each step reads what
-// the one before has asked for.
-void BlockStore::look_ahead(PlaceId place) const noexcept {
+// Where one leaves, the next ones will soon, and a million blocks are in no cache. In turns, as
+// BlockTable::prefetch_turn(); what is read of a block the turn before has asked for.
+void BlockStore::look_ahead(PlaceId place) noexcept {
+  constexpr std::size_t kTurn = BlockTable::kTurn;
+  if (evictions_[place]++ % kTurn != 0) return;
   BlockId id = policy_->coldest(place);
-  for (std::uint32_t ahead = 0; id != kNoBlock; id = policy_->next_warmer(place, id), ++ahead) {
-    if (ahead == 1 && !is_elsewhere(id, place)) table_.prefetch_unlink(id);
-    if (ahead == 3 && !is_elsewhere(id, place)) table_.prefetch_replace(id);
-    if (ahead == 5) return table_.prefetch_move(id);
+  for (std::size_t ahead = 0; ahead < 3 * kTurn && id != kNoBlock; ++ahead) {
+    if (ahead >= 2 * kTurn) {
+      table_.prefetch_move(id);
+    } else if (ahead >= kTurn) {
+      pools_[place].prefetch(at(id, place).slot);
+      if (!is_elsewhere(id, place)) table_.prefetch_replace(id);
+    }
+    id = policy_->next_warmer(place, id);
   }
 }
 
@@ -229,7 +235,10 @@ void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
                      .depth = block.depth,
                      .key = block.key,
                      .parent = table_.parent_key(id)});
-  copy.state = to;
+  // As a whole, not the byte with the state: what reads pins next would wait for it (see EventRing).
+  Residency changed = copy;
+  changed.state = to;
+  copy = changed;
 }
 
 void BlockStore::became_resident(BlockId id, PlaceId place) noexcept {

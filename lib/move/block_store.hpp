@@ -103,7 +103,7 @@ class BlockStore {
   bool has_copy_below(BlockId id, PlaceId place) const noexcept;
   bool is_elsewhere(BlockId id, PlaceId place) const noexcept;  // it is resident in another place
   BlockId choose_victim(PlaceId place, Loss loss) const noexcept;
-  void look_ahead(PlaceId place) const noexcept;
+  void look_ahead(PlaceId place) noexcept;
   void count_departure(BlockId id, PlaceId place) noexcept;
 
   BlockTable table_;
@@ -112,6 +112,7 @@ class BlockStore {
   const Clock& clock_;
   EventRing events_;
   std::array<IdList, kPlaceCount> wants_;
+  std::array<std::uint32_t, kPlaceCount> evictions_{};  // modulo 2^32
   Stats stats_;
 };
 

@@ -77,6 +77,8 @@ class TableModel {
     return true;
   }
 
+  void guess(BlockId behind, BlockId id) { table_.note_ahead(behind, id); }
+
   std::uint32_t size() const { return table_.size(); }
   std::size_t expected_size() const { return blocks_.size(); }
   BlockId id(int root, const std::vector<int>& path) const {
@@ -177,8 +179,10 @@ TEST(BlockTable, LongChainsThatWereWalkedBefore) {
   EXPECT_EQ(model.find(1, path), 49U);
 }
 
+// Whatever is said of who stands ahead, and of blocks that have left, too.
 TEST(BlockTable, DoesWhatItsModelDoes) {
-  TableModel model(24);
+  constexpr std::uint32_t kCapacity = 24;
+  TableModel model(kCapacity);
   std::mt19937 random(1);
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;
@@ -186,6 +190,7 @@ TEST(BlockTable, DoesWhatItsModelDoes) {
     const int root = random() % 2;
     std::vector<int> path(1 + random() % 6);
     for (int& step : path) step = random() % 2;
+    model.guess(random() % kCapacity, random() % 8 == 0 ? kNoBlock : random() % kCapacity);
     switch (random() % 4) {
       case 0:
         model.insert(root, path);
