@@ -1,7 +1,8 @@
 // Every block that has a copy somewhere: its name, its tokens, and its copy in each place.
 //
 // All storage is reserved once. A lookup compares key, tokens at full width and the parent's lineage,
-// so that no collision of keys is ever a hit; blocks whose keys collide live side by side. Must never move bytes or choose victims.
+// so that no collision of keys is ever a hit; blocks whose keys collide live side by side. Must never
+// move bytes or choose victims.
 //
 // Most lookups need no key. A block links to the child that was last asked for after it, and a child
 // to its parent; each link is set only where the lineage has proved it, and goes with its block. Where

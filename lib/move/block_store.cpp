@@ -101,10 +101,10 @@ bool BlockStore::begin_landing(BlockId id, PlaceId place, Loss loss) noexcept {
 
 void BlockStore::attach(BlockId id, PlaceId place, std::uint32_t slot) noexcept {
   TERRACE_ASSERT(pools_[place].is_used(slot), slot);
-  at(id, place).slot = slot;
   // Whoever brings it here, nobody need spill it here any more; where that fails, unpin() asks again.
   unwant(id, place);
   advance(id, place, BlockState::landing);
+  at(id, place).slot = slot;
   pin(id, place);
 }
 
@@ -252,8 +252,8 @@ void BlockStore::became_resident(BlockId id, PlaceId place) noexcept {
 void BlockStore::give_back_slot(BlockId id, PlaceId place) noexcept {
   Residency& copy = at(id, place);
   if (copy.slot != kNoSlot) pools_[place].release(copy.slot);
-  copy.slot = kNoSlot;
   advance(id, place, BlockState::absent);
+  copy.slot = kNoSlot;
 }
 
 bool BlockStore::has_copy_below(BlockId id, PlaceId place) const noexcept {
