@@ -102,7 +102,7 @@ class BlockTable {
   }
   // Who finds or inserts the blocks of `chain` one after another calls this before each, for the memory
   // that these read first. Asks for that of kTurn blocks at once: every one lies in another page, and the
-  // processor looks up several pages in the time of one.
+  // processor looks up several pages at a time.
   static constexpr std::size_t kTurn = 8;
   void prefetch_turn(std::span<const ChainPoint> chain, std::size_t at) const noexcept {
     if (at % kTurn != 0) return;

@@ -235,7 +235,8 @@ void BlockStore::advance(BlockId id, PlaceId place, BlockState to) noexcept {
                      .depth = block.depth,
                      .key = block.key,
                      .parent = table_.parent_key(id)});
-  // As a whole, not the byte with the state: what reads pins next would wait for it (see EventRing).
+  // As a whole, not the byte with the state: what reads pins next would wait for it (see EventRing). And
+  // before a new slot is written, for which this would wait.
   Residency changed = copy;
   changed.state = to;
   copy = changed;

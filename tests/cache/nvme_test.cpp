@@ -284,7 +284,12 @@ TEST_F(NvmeTest, I18AReadThatNeverGetsRoomHoldsNobodyUp) {
   EXPECT_FALSE(fetch.done()) << "nobody polled meanwhile: that is not the drive's fault";
   control_.answers_lost = true;
   while (!fetch.done()) engine.cache().poll();
-  EXPECT_EQ(fetch.blocks_usable(), 1u) << "it is still there";
+  EXPECT_EQ(fetch.blocks_usable(), 1u);
+  fetch = {};
+  engine.wait_until_unpinned();
+  engine.drop({kHbm0, kDram0});
+  EXPECT_EQ(engine.serve(one_block(2 * kDramBlocks)).cached_by_place[kNvme0], 8u)
+      << "it is still there";
 }
 
 TEST_F(NvmeTest, AWriteBudgetHoldsAndPrefersWhatIsAskedForAgain) {

@@ -13,7 +13,7 @@
 namespace terrace::internal {
 namespace {
 
-// Half of them are at home in the table's first half.
+// At home as far into the table as `home` lies in its range.
 BlockKey key_of(std::uint32_t home, std::uint32_t tag) {
   return {.low = std::uint64_t{home} << 32 | tag};
 }
