@@ -9,7 +9,7 @@
 namespace terrace {
 
 Digest sha256(std::span<const std::byte> bytes) {
-  internal::Sha256& hash = internal::thread_sha256();
+  internal::Sha256 hash;
   hash.update(bytes);
   return hash.finish();
 }

@@ -124,7 +124,7 @@ BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens) noex
 }
 
 ChainPoint chain_next(const ChainPoint& parent, std::span<const TokenId> tokens) {
-  internal::Sha256& hash = internal::thread_sha256();
+  internal::Sha256 hash;
   hash.update(parent.lineage);
   hash.update(std::as_bytes(tokens));
   return {block_key(parent.key, tokens), hash.finish()};

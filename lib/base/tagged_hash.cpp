@@ -1,10 +1,10 @@
-// See tagged_hash.hpp.
+// See tagged_hash.hpp. The functions of OpenSSL whose state is the caller's. They are deprecated in favour
+// of EVP_Digest*, which in OpenSSL 3.0 allocates for each digest, takes 130 ns a block instead of 100, and
+// a microsecond to set up: ten where its tables are in no cache.
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/tagged_hash.hpp"
 
-#include <openssl/evp.h>
-
 #include <array>
-#include <new>
 
 namespace terrace::internal {
 namespace {
@@ -18,47 +18,20 @@ std::array<std::byte, kBytes> little_endian(std::uint64_t value) noexcept {
   return bytes;
 }
 
-// OpenSSL's digest calls fail only without memory: SHA-256 itself has no failing input.
-void require(bool success) {
-  if (!success) throw std::bad_alloc();
-}
-
 }  // namespace
 
-void Sha256::Free::operator()(evp_md_ctx_st* context) const noexcept {
-  EVP_MD_CTX_free(context);
-}
-void Sha256::Free::operator()(evp_md_st* algorithm) const noexcept {
-  EVP_MD_free(algorithm);
+Sha256::Sha256() noexcept {
+  SHA256_Init(&state_);
 }
 
-Sha256::Sha256()
-    : algorithm_(EVP_MD_fetch(nullptr, "SHA256", nullptr)), context_(EVP_MD_CTX_new()) {
-  require(algorithm_ != nullptr && context_ != nullptr);
-  start();
+void Sha256::update(std::span<const std::byte> bytes) noexcept {
+  SHA256_Update(&state_, bytes.data(), bytes.size());
 }
 
-void Sha256::start() {
-  require(EVP_DigestInit_ex(context_.get(), algorithm_.get(), nullptr) == 1);
-}
-
-void Sha256::update(std::span<const std::byte> bytes) {
-  require(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
-}
-
-Digest Sha256::finish() {
+Digest Sha256::finish() noexcept {
   Digest digest;
-  unsigned int written = 0;
-  require(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
-                             &written) == 1 &&
-          written == digest.size());
-  start();
+  SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &state_);
   return digest;
-}
-
-Sha256& thread_sha256() {
-  thread_local Sha256 hash;
-  return hash;
 }
 
 void TaggedHash::put_tag(std::string_view tag, bool present) {

@@ -9,43 +9,29 @@
 // Thread rule: an object belongs to one thread; the free functions are pure.
 #pragma once
 
+#include <openssl/sha.h>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "terrace/identity.hpp"
 
-struct evp_md_ctx_st;
-struct evp_md_st;
-
 namespace terrace::internal {
 
-// SHA-256 in steps. One OpenSSL context, reused after finish().
+// SHA-256 in steps, in place: allocates nothing, and cannot fail.
 class Sha256 {
  public:
-  Sha256();  // throws std::bad_alloc where OpenSSL has no memory left
-  void update(std::span<const std::byte> bytes);
-  Digest finish();  // and starts anew
+  Sha256() noexcept;
+  void update(std::span<const std::byte> bytes) noexcept;
+  Digest finish() noexcept;  // once
 
  private:
-  struct Free {
-    void operator()(evp_md_ctx_st* context) const noexcept;
-    void operator()(evp_md_st* algorithm) const noexcept;
-  };
-  void start();
-
-  std::unique_ptr<evp_md_st, Free>
-      algorithm_;  // fetched once: an implicit fetch costs more than hashing 1 KiB
-  std::unique_ptr<evp_md_ctx_st, Free> context_;
+  SHA256_CTX state_;
 };
-
-// The calling thread's own Sha256, always at its start: saves the set-up of a context (about 0.3
-// us) for each block.
-Sha256& thread_sha256();
 
 // Hash of a list of named fields under a domain name, which says what the list is and in which
 // version.
