@@ -148,6 +148,7 @@ class Model {
   friend class Cache;
   std::shared_ptr<internal::Core> core_;
   ModelIdentity identity_;
+  ChainPoint root_;  // without adapter and tenant
 };
 
 class Cache {

@@ -57,6 +57,7 @@ struct Scope {
   std::optional<Digest> adapter = std::nullopt;
   // Requests share KV only within one salt. Set it on the server side.
   std::optional<std::string_view> tenant_salt = std::nullopt;
+  friend bool operator==(const Scope&, const Scope&) = default;
 };
 
 }  // namespace terrace

@@ -33,28 +33,25 @@ void extend_runs(std::vector<MatchRun>& runs, std::uint32_t index, Availability 
   }
 }
 
-std::vector<BlockKey> keys_of(const ChainPoint& root, std::span<const TokenId> tokens,
-                              std::size_t block_tokens) {
-  std::vector<BlockKey> keys;
+void append_keys(const ChainPoint& root, std::span<const TokenId> tokens, std::size_t block_tokens,
+                 std::vector<BlockKey>& keys) {
   keys.reserve(tokens.size() / block_tokens);
   BlockKey key = root.key;
   for (std::size_t at = 0; at < tokens.size(); at += block_tokens) {
     key = block_key(key, tokens.subspan(at, block_tokens));
     keys.push_back(key);
   }
-  return keys;
 }
 
 // The chain over `tokens` after `tip`: point 0 is `tip`, point i + 1 the end of block i.
 // It hashes, so it is not called under the lock.
-std::vector<ChainPoint> chain_over(const ChainPoint& tip, std::span<const TokenId> tokens,
-                                   std::size_t block_tokens) {
-  std::vector<ChainPoint> chain{tip};
+void append_chain(const ChainPoint& tip, std::span<const TokenId> tokens, std::size_t block_tokens,
+                  std::vector<ChainPoint>& chain) {
   chain.reserve(tokens.size() / block_tokens + 1);
+  chain.push_back(tip);
   for (std::size_t at = 0; at < tokens.size(); at += block_tokens) {
     chain.push_back(chain_next(chain.back(), tokens.subspan(at, block_tokens)));
   }
-  return chain;
 }
 
 constexpr Error kClosed{Code::closed, 0, "the cache is closed"};
@@ -63,22 +60,22 @@ constexpr Error kClosed{Code::closed, 0, "the cache is closed"};
 
 // ---- Match.
 
-Result<Match> Core::match(const ModelIdentity& identity, std::span<const TokenId> prompt,
-                          const Scope& scope) {
+Result<Match> Core::match(const ChainPoint& root, std::span<const TokenId> prompt) {
   if (closed_) return unexpected(kClosed);
-  const auto root = chain_root(identity, tiers_->layout, scope);
-  if (!root) return unexpected(root.error());
   Match match;
   match.core_ = shared_from_this();
-  match.prefix_ = Prefix{*root, *root, 0};
+  match.blocks_ = spares_.blocks.take();
+  match.found_at_ = spares_.places.take();
+  match.runs_ = spares_.runs.take();
+  match.prefix_ = Prefix{root, root, 0};
   match.prompt_tokens_ = static_cast<std::uint32_t>(prompt.size());
   // At most prompt - 1 tokens: the last one is computed, for its logits.
   const std::size_t blocks = prompt.empty() ? 0 : (prompt.size() - 1) / block_tokens();
   prompt = prompt.first(blocks * block_tokens());
-  std::vector<BlockKey> keys;
-  if (mover_->counts_requests()) keys = keys_of(*root, prompt, block_tokens());
+  SpareVectors<BlockKey>::Loan keys(spares_.keys);
+  if (mover_->counts_requests()) append_keys(root, prompt, block_tokens(), *keys);
   const Locked guard(*this);
-  mover_->saw(keys);
+  mover_->saw(*keys);
   walk(match, prompt);
   return match;
 }
@@ -150,7 +147,7 @@ Result<void> Core::start_fetch(Match& match, FetchOp& op, const OperationOptions
   }
   op.core_ = shared_from_this();
   op.state_ = state;
-  match.blocks_.clear();
+  give_back_lists(match);  // those that the state had
   match.core_.reset();
   mover_->start_fetch(*state);
   wake();
@@ -160,9 +157,11 @@ Result<void> Core::start_fetch(Match& match, FetchOp& op, const OperationOptions
 ReadLease Core::take_lease(FetchOp& op) {
   FetchState& state = *op.state_;
   TERRACE_ASSERT(state.done.load(std::memory_order_acquire), 0);
-  const Locked guard(*this);
   ReadLease lease;
   lease.core_ = shared_from_this();
+  lease.slots_ = spares_.slots.take();
+  lease.blocks_ = spares_.blocks.take();
+  const Locked guard(*this);
   lease.prefix_ = state.prefix;
   lease.prefix_.blocks = state.usable;
   if (state.usable < state.blocks.size()) {
@@ -190,6 +189,7 @@ Result<WriteLease> Core::reserve(std::uint32_t blocks) {
   }
   WriteLease lease;
   lease.core_ = shared_from_this();
+  lease.slots_ = spares_.slots.take();
   lease.slots_.reserve(blocks);
   const Locked guard(*this);
   for (std::uint32_t i = 0; i < blocks; ++i) {
@@ -214,7 +214,9 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
   if (count > lease.slots_.size())
     return fail(Code::invalid_argument, "more tokens than the lease has slots for");
   TERRACE_ASSERT(prefix.core_.get() == this && lease.core_.get() == this, 0);
-  const std::vector<ChainPoint> chain = chain_over(prefix.prefix_.tip, tokens, block_tokens());
+  SpareVectors<ChainPoint>::Loan loan(spares_.chains);
+  append_chain(prefix.prefix_.tip, tokens, block_tokens(), *loan);
+  const std::span<const ChainPoint> chain = *loan;
 
   CommitResult result;
   const Locked guard(*this);
@@ -226,7 +228,7 @@ Result<CommitResult> Core::commit(WriteLease& lease, std::span<const TokenId> to
                           .parent = chain[i],
                           .depth = prefix.prefix_.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
-    store_->table().prefetch_turn(std::span(chain).subspan(1), i);
+    store_->table().prefetch_turn(chain.subspan(1), i);
     BlockId id = store_->table().find(meta.self.key, meta.parent.lineage, meta.tokens);
     const bool duplicate = id != kNoBlock && store_->state(id, kHbm0) != BlockState::absent;
     if (id == kNoBlock) id = store_->insert(meta, parent);
@@ -268,8 +270,11 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
   if (tokens.size() != slots.size() * block_tokens()) {
     return fail(Code::invalid_argument, "store takes block_tokens tokens for each slot");
   }
-  const std::vector<ChainPoint> chain = chain_over(prefix.tip, tokens, block_tokens());
-  std::vector<Movement> movements;
+  SpareVectors<ChainPoint>::Loan loan(spares_.chains);
+  append_chain(prefix.tip, tokens, block_tokens(), *loan);
+  const std::span<const ChainPoint> chain = *loan;
+  SpareVectors<Movement>::Loan movements_loan(spares_.movements);
+  std::vector<Movement>& movements = *movements_loan;
   const Locked guard(*this);
   if (pool.index >= mover_->pools().size() || mover_->pools()[pool.index].regions.empty()) {
     return fail(Code::invalid_argument, "no such pool: register_pool() first");
@@ -293,7 +298,7 @@ Result<void> Core::store(PoolId pool, std::span<const std::uint32_t> slots,
                           .parent = chain[i],
                           .depth = at.blocks,
                           .tokens = tokens.subspan(i * block_tokens(), block_tokens())};
-    store_->table().prefetch_turn(std::span(chain).subspan(1), i);
+    store_->table().prefetch_turn(chain.subspan(1), i);
     const std::optional<Movement> movement = land_in_dram(meta, parent);
     if (!movement) {
       state->reason = Code::no_space;
@@ -353,8 +358,13 @@ void Core::release(Match& match) noexcept {
   const Locked guard(*this);
   for (std::size_t i = 0; i < match.blocks_.size(); ++i)
     store_->unpin(match.blocks_[i], match.found_at_[i]);
-  match.blocks_.clear();
-  match.found_at_.clear();
+  give_back_lists(match);
+}
+
+void Core::give_back_lists(Match& match) noexcept {
+  spares_.blocks.give(std::move(match.blocks_));
+  spares_.places.give(std::move(match.found_at_));
+  spares_.runs.give(std::move(match.runs_));
 }
 
 void Core::release(ReadLease& lease, StreamPoint after) noexcept {
@@ -369,8 +379,8 @@ void Core::release(ReadLease& lease, StreamPoint after) noexcept {
     }
   }
   mover_->start_batch(batch);
-  lease.slots_.clear();
-  lease.blocks_.clear();
+  spares_.slots.give(std::move(lease.slots_));
+  spares_.blocks.give(std::move(lease.blocks_));
 }
 
 void Core::release(WriteLease& lease, StreamPoint after) noexcept {
@@ -378,7 +388,7 @@ void Core::release(WriteLease& lease, StreamPoint after) noexcept {
   Batch& batch = mover_->new_batch(after);
   for (const Slot& slot : lease.slots_) batch.free_slots.push_back(slot.index);
   mover_->start_batch(batch);
-  lease.slots_.clear();
+  spares_.slots.give(std::move(lease.slots_));
 }
 
 void Core::release(FetchOp& op) noexcept {

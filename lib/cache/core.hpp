@@ -17,6 +17,7 @@
 #include "io/held_clock.hpp"
 #include "io/owner_process.hpp"
 #include "io/waker.hpp"
+#include "memory/spare_vectors.hpp"
 #include "move/mover.hpp"
 #include "terrace/cache.hpp"
 
@@ -36,8 +37,7 @@ class Core : public std::enable_shared_from_this<Core> {
   ~Core();
 
   // ---- Model.
-  Result<Match> match(const ModelIdentity& identity, std::span<const TokenId> prompt,
-                      const Scope& scope);
+  Result<Match> match(const ChainPoint& root, std::span<const TokenId> prompt);
   Result<void> fetch(Match& match, FetchOp& op, const OperationOptions& options);
   Result<void> fetch_to_pool(Match& match, PoolId pool, std::span<const std::uint32_t> slots,
                              StreamPoint after, FetchOp& op, const OperationOptions& options);
@@ -85,6 +85,17 @@ class Core : public std::enable_shared_from_this<Core> {
     std::lock_guard<std::mutex> guard_;
   };
 
+  // What handles, and calls, list things in.
+  struct Spares {
+    SpareVectors<std::uint32_t> blocks;
+    SpareVectors<PlaceId> places;
+    SpareVectors<MatchRun> runs;
+    SpareVectors<Slot> slots;
+    SpareVectors<BlockKey> keys;
+    SpareVectors<ChainPoint> chains;
+    SpareVectors<Movement> movements;
+  };
+
   // open.cpp
   Result<void> open_tiers(Layout layout, const CoreSeams& seams);
   void prefault_hbm();
@@ -96,6 +107,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // core.cpp
   std::uint64_t block_tokens() const noexcept { return tiers_->layout.block_tokens; }
   void walk(Match& match, std::span<const TokenId> tokens);
+  void give_back_lists(Match& match) noexcept;
   Result<void> start_fetch(Match& match, FetchOp& op, const OperationOptions& options,
                            const PoolId* pool, std::span<const std::uint32_t> slots);
   void publish(BlockId id, std::uint32_t slot, Batch& batch);
@@ -117,6 +129,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::mutex pump_;
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<Mover> mover_;
+  Spares spares_;
   Waker waker_;
   NvmeTier::Facts nvme_;  // as it was at close()
   bool drained_ = false;  // guarded by pump_: nothing to poll for any more

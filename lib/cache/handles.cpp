@@ -187,7 +187,9 @@ Result<void> StoreOp::status() const noexcept {
 // ---- Model.
 
 Result<Match> Model::match(std::span<const TokenId> prompt, const Scope& scope) const {
-  return core_->match(identity_, prompt, scope);
+  const auto at = root(scope);
+  if (!at) return unexpected(at.error());
+  return core_->match(at->root, prompt);
 }
 
 Result<void> Model::fetch(Match&& match, FetchOp& op, const OperationOptions& options) const {
@@ -216,6 +218,7 @@ Result<void> Model::store(PoolId pool, std::span<const std::uint32_t> slots,
 }
 
 Result<Prefix> Model::root(const Scope& scope) const {
+  if (scope == Scope{}) return Prefix{root_, root_, 0};
   const auto root = chain_root(identity_, core_->tiers().layout, scope);
   if (!root) return unexpected(root.error());
   return Prefix{*root, *root, 0};
@@ -253,6 +256,7 @@ Result<Model> Cache::bind(const ModelIdentity& identity) const {
   Model model;
   model.core_ = core_;
   model.identity_ = identity;
+  model.root_ = *root;
   return model;
 }
 
