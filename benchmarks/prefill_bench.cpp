@@ -24,11 +24,13 @@
 #include "engine/kernels.hpp"
 #include "engine/model.hpp"
 #include "engine/sampler.hpp"
+#include "measure.hpp"
 
 extern "C" void omp_set_num_threads(int threads);
 
 namespace {
 
+using terrace::bench::median;
 using terrace::engine::Forward;
 using terrace::engine::LoadedModel;
 using terrace::engine::ModelConfig;
@@ -51,11 +53,6 @@ double seconds_of(Work&& work) {
   const auto begin = Clock::now();
   work();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // One product of the limit: x [rows][inputs] times packed weights [inputs][outputs].

@@ -13,43 +13,30 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
+#include "measure.hpp"
 #include "terrace/cache.hpp"
-#include "terrace/units.hpp"
 
 namespace {
 
 using namespace terrace;
+using bench::do_other_work;
+using bench::median;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBlockTokens = 16;
 constexpr std::uint64_t kBlockBytes = 256;  // the least that an arena gives a block
-constexpr std::size_t kWeightsBytes = 256 * MiB;
 
 struct BenchOptions {
   std::vector<std::uint32_t> sizes{10'000, 1'000'000, 10'000'000};
   std::uint32_t prompt_blocks = 128;  // 2k tokens
   std::uint32_t repeats = 1001;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-// What an engine does between two requests: reads more than the caches hold, its weights for example.
-void do_other_work() {
-  static const std::vector<std::uint64_t> weights(kWeightsBytes / sizeof(std::uint64_t), 1);
-  const std::uint64_t sum = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
-  if (sum != weights.size()) throw std::logic_error("nobody has changed them");
-}
 
 // Prompts of whole blocks and one token more, no two with a block in common.
 std::vector<TokenId> prompt(std::uint32_t number, std::uint32_t blocks) {

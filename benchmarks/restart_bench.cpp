@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "io/host_memory.hpp"
+#include "measure.hpp"
 #include "terrace/cache.hpp"
 #include "tier/nvme_store.hpp"
 
@@ -28,6 +29,7 @@ namespace {
 
 using namespace terrace;
 using namespace std::chrono_literals;
+using bench::median;
 using internal::RecordFormat;
 using SteadyClock = std::chrono::steady_clock;
 
@@ -61,11 +63,6 @@ ModelIdentity bench_identity() {
 
 double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 std::uint64_t resident_bytes() {

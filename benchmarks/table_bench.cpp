@@ -25,26 +25,22 @@
 
 #include "io/held_clock.hpp"
 #include "io/system_clock.hpp"
+#include "measure.hpp"
 #include "move/block_store.hpp"
-#include "terrace/units.hpp"
 
 namespace {
 
 using namespace terrace;
 using namespace terrace::internal;
+using bench::do_other_work;
+using bench::median;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBlockTokens = 16;
 constexpr std::uint32_t kChainBlocks = 8192;  // 128k tokens
-constexpr std::size_t kWeightsBytes = 256 * MiB;
 
 double nanoseconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double, std::nano>(SteadyClock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 std::vector<TokenId> tokens_of_chain(std::uint32_t chain) {
@@ -52,13 +48,6 @@ std::vector<TokenId> tokens_of_chain(std::uint32_t chain) {
   std::vector<TokenId> tokens(std::size_t{kChainBlocks} * kBlockTokens);
   for (TokenId& token : tokens) token = random();
   return tokens;
-}
-
-// What an engine does between two requests: reads more than the caches hold, its weights for example.
-void do_other_work() {
-  static const std::vector<std::uint64_t> weights(kWeightsBytes / sizeof(std::uint64_t), 1);
-  const std::uint64_t sum = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
-  if (sum != weights.size()) throw std::logic_error("nobody has changed them");
 }
 
 // Who puts a chain in, block by block.
